@@ -6,6 +6,8 @@ its rounding of the threshold, and on no others.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 __all__ = ["agreed", "band_of", "codes", "float64_cosines"]
@@ -39,6 +41,7 @@ def agreed(
     threshold: float,
     band: float,
     least: int = 1,
+    value: Callable[[np.ndarray, tuple[np.ndarray, np.ndarray]], np.ndarray] | None = None,
 ) -> int:
     """How many pairs of ours theirs confirms; fails where a difference is no rounding of theirs.
 
@@ -52,10 +55,12 @@ def agreed(
         The rows of either side.
     least
         How many pairs there must be for the comparison to mean something.
+    value
+        What is compared in place of the cosine, in float64.
     """
     assert len(ours) >= least, f"{len(ours)} pairs: too few to compare, {least} are wanted"
     both = np.union1d(ours, theirs)
-    cosine = float64_cosines(both, vectors)
+    cosine = (value or float64_cosines)(both, vectors)
     mine, other = np.isin(both, ours), np.isin(both, theirs)
     wrong = (mine & (cosine < threshold - _EXACT)) | (~mine & (cosine >= threshold + _EXACT))
     assert not wrong.any(), f"{wrong.sum()} of {len(both)} pairs of ours are wrong or missing"

@@ -30,7 +30,7 @@ from benchmarks import (
     correlate_ways,
 )
 from benchmarks.correlate_spark import Bench
-from benchmarks.measuring import Screen, beside_earlier, by_section, machine
+from benchmarks.measuring import Screen, beside_earlier, by_section, machine, with_missed
 from papers.style import in_both
 
 _ON_ONE_CORE = {
@@ -89,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     call.out.mkdir(parents=True, exist_ok=True)
     path = call.out / f"{stem}.json"
+    result = with_missed(path, result, screen.missed)
     result = beside_earlier(path, result) if call.only else by_section(result)
     path.write_text(json.dumps(result, indent=1) + "\n")
     from benchmarks.correlate_picture import draw

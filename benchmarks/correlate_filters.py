@@ -6,30 +6,38 @@ Vectors without a preferred direction have no near ones: some left rows are righ
 little, so that thousands of pairs match. The pairs found are those of the float64 decision, and
 those of the product but for its rounding.
 
+Other measures and the other direction are compared with the same product: of vectors of length 1 a
+distance or a dot product says what the cosine does.
+
 Where rows crowd about the threshold, bytes cannot tell most pairs apart and there are many to
 decide, so what is chosen is to cost no more than the product, which then does all the work. There
-both blocks are new each time, and the first pairs of a matcher count.
+both blocks are new each time, and the first pairs of a matcher count. Where stored rows meet more
+than balls wait for, making these in vain counts, too.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
 
 import anabranch as ab
 from anabranch.correlation.filters import choosing
+from anabranch.correlation.filters.balls import ball_search
+from anabranch.correlation.filters.choosing import _SEEN_FIRST
 from anabranch.correlation.filters.dots import available
 from anabranch.correlation.filters.tiles import Pair, comparisons
 from anabranch.correlation.matching import Matcher
 from anabranch.errors import AnabranchError
 from anabranch.flow.blocks import Block
+from anabranch.predicates import Predicate
 from benchmarks.agreeing import agreed, band_of, codes
 from benchmarks.correlate_kernel import directions, one_core, specification, unit
 from benchmarks.measuring import Row, Screen, in_turns, rate, ratio
@@ -51,17 +59,64 @@ def filters(screen: Screen, quick: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"instructions": kind}
     with one_core():
         for name, (make, width, threshold, target) in _DATA.items():
+            if quick and make is _films:  # so few frames of it have no pairs
+                continue
             rows = (few, many) if width < 500 else (few, many // 2)
             if (data := make(rows, width)) is None:
-                screen.step(f"filters: {name}: not measured, its packages are not installed")
+                screen.miss("filters", f"{name}, d={width}", "its packages are not installed")
                 continue
             screen.step(f"filters: {name}, {len(data[0]):,} x {len(data[1]):,}, d={width}")
             goal = None if quick else target
             found[name] = _measure(screen, name, data, rounds, threshold, goal)
-        for share in _CROWDED:
-            screen.step(f"filters: crowded about the threshold, {share:g} of pairs match")
-            found[f"crowded {share:g}"] = _beside_product(screen, share, quick)
+        for name, asked in _ASKED.items():
+            screen.step(f"filters: {name}, {few:,} x {many:,}, d=64")
+            data = _of_length_one(_isotropic((few, many), 64), asked.sign)
+            goal = None if quick else _ASKED_GOAL
+            found[name] = _measure(screen, name, data, rounds, _THRESHOLD, goal, asked)
+        for crowd in _CROWDED:
+            screen.step(f"filters: {crowd.name}")
+            found[crowd.short] = _beside_product(screen, crowd, quick)
     return found
+
+
+class _Asked(NamedTuple):
+    """A condition that holds where `sign` times the cosine reaches the threshold."""
+
+    where: Callable[[float], Predicate]
+    sign: float
+    value: Callable[[np.ndarray, np.ndarray], np.ndarray]  # of float64 rows, like a cosine
+
+
+def _dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    found: np.ndarray = (a * b).sum(axis=1)
+    return found
+
+
+def _nearness(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    found: np.ndarray = 1 - np.square(a - b).sum(axis=1) / 2
+    return found
+
+
+def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    found: np.ndarray = _dots(a, b) / np.sqrt(_dots(a, a) * _dots(b, b))
+    return found
+
+
+_COSINE = _Asked(lambda t: ab.cosine("v") >= t, 1.0, _cosines)
+_ASKED = {
+    "cosine <=": _Asked(lambda t: ab.cosine("v") <= -t, -1.0, _cosines),
+    "dot >=": _Asked(lambda t: ab.dot("v") >= t, 1.0, _dots),
+    "dot <=": _Asked(lambda t: ab.dot("v") <= -t, -1.0, _dots),
+    "euclidean <=": _Asked(lambda t: ab.euclidean("v") <= math.sqrt(2 - 2 * t), 1.0, _nearness),
+    "euclidean >=": _Asked(lambda t: ab.euclidean("v") >= math.sqrt(2 + 2 * t), -1.0, _nearness),
+}
+_ASKED_GOAL = 2.5
+
+
+def _of_length_one(data: Data, sign: float) -> tuple[np.ndarray, np.ndarray]:
+    """The rows, of which many are near each other or, with a sign of -1, far."""
+    assert data is not None
+    return sign * unit(data[0]), unit(data[1])
 
 
 def _measure(
@@ -71,11 +126,11 @@ def _measure(
     rounds: int,
     threshold: float,
     target: float | None,
+    asked: _Asked = _COSINE,
 ) -> dict[str, float]:
     left, right = data
     width = left.shape[1]
-    where = ab.cosine("v") >= threshold
-    matcher = Matcher(specification({"v": "array<float>"}, where))
+    matcher = Matcher(specification({"v": "array<float>"}, asked.where(threshold)))
     stored = _block(right)
     found: list[np.ndarray] = []
 
@@ -90,12 +145,17 @@ def _measure(
     a, b = unit(left), unit(right)
     out = np.empty((len(left), len(right)), np.float32)
     seconds = in_turns({"bare": lambda: np.dot(a, b.T, out=out), "kernel": kernel}, rounds)
-    rows, columns = np.nonzero(out >= threshold)
+    rows, columns = np.nonzero(out >= threshold if asked.sign > 0 else out <= -threshold)
     product = codes(rows, columns, len(right))
     matched = codes(found[0], found[1], len(right))
     count = comparisons(Pair(_block(left), stored, (_SPAN, _SPAN)))
     least = min(1000, count // 400_000)
-    agreed(matched, product, (left, right), threshold, band_of(width), least)
+
+    def value(pairs: np.ndarray, of: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        both = zip(of, np.divmod(pairs, len(right)), strict=True)
+        return asked.sign * asked.value(*(side[at].astype(np.float64) for side, at in both))
+
+    agreed(matched, product, (left, right), threshold, band_of(width), least, value)
     rate_of_matches = len(matched) / count
     reached = ratio(seconds["bare"], seconds["kernel"])
     build = (first - np.median(seconds["kernel"])) / len(right) * 1e6
@@ -110,17 +170,57 @@ def _measure(
     }
 
 
-def _beside_product(screen: Screen, share: float, quick: bool) -> dict[str, float]:
+class _Crowd(NamedTuple):
+    """Rows about the threshold, of which a share matches.
+
+    With `balls` so many new rows come that balls are made of the stored ones.
+    """
+
+    share: float
+    measure: str = "cosine"
+    width: int = 64
+    balls: bool = False
+
+    @property
+    def short(self) -> str:
+        """Its name among the details."""
+        more = [self.measure] * (self.measure != "cosine") + [f"d={self.width}"] * (self.width > 64)
+        return " ".join(["crowded", f"{self.share:g}", *more, *["balls"] * self.balls])
+
+    @property
+    def name(self) -> str:
+        """What its row is called."""
+        what = f"crowded about the threshold, {self.share:g} of pairs match, d={self.width}"
+        if self.measure != "cosine":
+            what += f", {self.measure}"
+        return what + ", balls tried" * self.balls
+
+
+_LIMITS: dict[str, Predicate] = {
+    "cosine": ab.cosine("v") >= _THRESHOLD,
+    "dot": ab.dot("v") >= _THRESHOLD,
+    "euclidean": ab.euclidean("v") <= math.sqrt(2 - 2 * _THRESHOLD),
+}
+
+
+def _beside_product(screen: Screen, crowd: _Crowd, quick: bool) -> dict[str, float]:
     """What is chosen against the product alone, deciding included, on the worst of data."""
-    few, many, rounds = (1500, 3000, 3) if quick else (4000, 16_000, 7)
-    vectors = _crowded(few + many, 64, share)
-    where = ab.cosine("v") >= _THRESHOLD
+    few, many, rounds = (1500, 5000, 3) if quick else (4000, 16_000, 5 if crowd.balls else 7)
+    parts = 4
+    if crowd.balls:  # as many new rows come as stored ones meet before balls are made
+        few, parts = (_SEEN_FIRST + few, 8)
+    vectors = _crowded(few + many, crowd.width, crowd.share)
     counted: dict[str, int] = {}
+    tried: list[bool] = []
+
+    def noted(*call: Any) -> Any:
+        tried.append(True)
+        return ball_search(*call)
 
     def run(name: str) -> None:
-        matcher = Matcher(specification({"v": "array<float>"}, where))
-        stored = [_block(part) for part in np.array_split(vectors[few:], 4)]
-        fresh = [_block(part) for part in np.array_split(vectors[:few], 4)]
+        matcher = Matcher(specification({"v": "array<float>"}, _LIMITS[crowd.measure]))
+        stored = [_block(part) for part in np.array_split(vectors[few:], 2 if quick else 4)]
+        fresh = [_block(part) for part in np.array_split(vectors[:few], parts)]
         pairs = (Pair(a, b, (_SPAN, _SPAN)) for a in fresh for b in stored)
         counted[name] = sum(len(part.left) for one in pairs for part in matcher.matches(one))
 
@@ -128,13 +228,14 @@ def _beside_product(screen: Screen, share: float, quick: bool) -> dict[str, floa
         with mock.patch.object(choosing, "available", tuple):  # as on a processor without them
             run("product")
 
-    seconds = in_turns({"product": product, "chosen": lambda: run("chosen")}, rounds)
+    with mock.patch.object(choosing, "ball_search", noted):
+        seconds = in_turns({"product": product, "chosen": lambda: run("chosen")}, rounds)
     assert counted["product"] == counted["chosen"] > 0, counted
+    assert bool(tried) == (crowd.balls and bool(available())), "balls are to be tried, or not"
     reached = ratio(seconds["product"], seconds["chosen"])
     rate_of_matches = counted["chosen"] / (few * many)
-    what = f"crowded about the threshold, {share:g} of pairs match, d=64"
     note = f"match rate {rate_of_matches:.1e}, both blocks new each time"
-    screen.add(Row("filters", what, reached, "of the product alone", 0.95, note=note))
+    screen.add(Row("filters", crowd.name, reached, "of the product alone", 0.95, note=note))
     return {"of the product": reached, "match rate": rate_of_matches}
 
 
@@ -233,7 +334,15 @@ def _films(rows: tuple[int, int], width: int) -> Data:
     return channels[0][: rows[0]], np.concatenate(channels[1:])[: rows[1]]
 
 
-_CROWDED = (0.0003, 0.003, 0.01, 0.03)
+_CROWDED = (
+    *(_Crowd(share) for share in (0.0003, 0.003, 0.01, 0.03)),
+    _Crowd(0.003, width=576),
+    _Crowd(0.003, "dot"),
+    _Crowd(0.003, "euclidean"),
+    _Crowd(0.003, balls=True),
+    _Crowd(0.003, "euclidean", balls=True),
+    _Crowd(0.003, width=576, balls=True),
+)
 _DATA: dict[str, tuple[Callable[[tuple[int, int], int], Data], int, float, float | None]] = {
     "isotropic": (_isotropic, 64, _THRESHOLD, 3.0),
     "scenes, noise .25": (_scenes(0.25), 64, _THRESHOLD, 8.0),

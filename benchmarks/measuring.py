@@ -35,6 +35,7 @@ __all__ = [
     "machine",
     "rate",
     "ratio",
+    "with_missed",
 ]
 
 _PACKAGES = ("anabranch", "pyspark", "numpy", "numba", "pyarrow", "pandas")
@@ -70,6 +71,7 @@ class Screen:
 
     console: Console = field(default_factory=lambda: _console())
     rows: list[Row] = field(default_factory=list)
+    missed: dict[tuple[str, str], str] = field(default_factory=dict)
     _began: float = field(default_factory=time.perf_counter)
 
     def step(self, text: str) -> None:
@@ -82,6 +84,11 @@ class Screen:
         self.rows.append(row)
         self.console.print(f"           {escape(row.what)}: {_number(row)}  {_verdict(row)}")
         return row
+
+    def miss(self, section: str, what: str, why: str) -> None:
+        """Say that a row of a section cannot be measured here, and why."""
+        self.missed[section, what] = why
+        self.console.print(f"[yellow]           {escape(what)}: NOT MEASURED, {why}[/yellow]")
 
     def table(self, title: str) -> None:
         """Everything recorded: target, reached, met or not."""
@@ -141,6 +148,25 @@ def beside_earlier(path: Path, result: Mapping[str, Any]) -> dict[str, Any]:
     details = {**before.get("details", {}), **result["details"]}
     sections = {**about, **found["sections"]}
     return {**found, "sections": sections, "rows": [*kept, *result["rows"]], "details": details}
+
+
+def with_missed(
+    path: Path, result: Mapping[str, Any], missed: Mapping[tuple[str, str], str]
+) -> dict[str, Any]:
+    """The result, and of an earlier run the rows that could not be measured in this one.
+
+    Such a row says so, and keeps the machine, date and commit of its own run.
+    """
+    if not missed or not path.exists():
+        return dict(result)
+    before = json.loads(path.read_text())
+    kept = []
+    for row in before["rows"]:
+        why = missed.get((row["section"], row["what"]))
+        if why is not None:
+            about = row.get("from", before.get("sections", {}).get(row["section"], "unknown"))
+            kept.append({**row, "from": about, "kept": f"not measured again: {why}"})
+    return {**result, "rows": [*result["rows"], *kept]}
 
 
 def in_turns(

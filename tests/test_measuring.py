@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from benchmarks import origin
-from benchmarks.measuring import beside_earlier, machine
+from benchmarks import PINNED, origin
+from benchmarks.measuring import Screen, beside_earlier, machine, with_missed
 
 ROOT = Path(__file__).parents[1]
 RESULTS = [
@@ -48,6 +52,23 @@ def test_rows_that_a_section_has_no_more_are_named(
     assert capsys.readouterr().err == "no more in rivals.json: a, against Flink\n"
 
 
+def test_a_row_that_cannot_be_measured_here_is_kept_and_says_so(tmp_path: Path) -> None:
+    path, what = tmp_path / "result.json", "news texts, d=256"
+    first, again = run("here", "filters"), run("there", "filters")
+    first["rows"].append({"section": "filters", "what": what, "reached": 3.5})
+    path.write_text(json.dumps(beside_earlier(path, first)))
+    screen = Screen(Console(quiet=True))
+    screen.miss("filters", what, "no gensim")
+    screen.miss("filters", "never measured", "no gensim")
+    for _ in range(2):  # also where it was kept before
+        found = with_missed(path, again, screen.missed)
+        path.write_text(json.dumps(beside_earlier(path, found)))
+    *_, row = json.loads(path.read_text())["rows"]
+    assert (row["what"], row["reached"], row["from"]) == (what, 3.5, {"cpu": "here"})
+    assert row["kept"] == "not measured again: no gensim"
+    assert with_missed(path, again, {}) == again
+
+
 def test_a_file_that_does_not_say_where_its_sections_come_from_makes_them_unknown(
     tmp_path: Path,
 ) -> None:
@@ -68,6 +89,32 @@ def test_a_result_names_its_date_and_commit(monkeypatch: pytest.MonkeyPatch) -> 
     assert machine()["changed_since_commit"] is False
     monkeypatch.setattr(origin, "_git", lambda *words: None)
     assert machine()["commit"] == "unknown"
+
+
+def _kernel_of(package: str, **pinned: str) -> str:
+    """The BLAS kernel that a process has which imports a package of ours, and its child's names."""
+    code = f"""
+import {package}, os
+from benchmarks.measuring import machine
+print(machine()["blas"], sorted(set(os.environ) & set({sorted(PINNED)})))
+"""
+    clean = {name: value for name, value in os.environ.items() if name not in PINNED}
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**clean, "PYTHONPATH": str(ROOT), **pinned},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return said.stdout.strip()
+
+
+@pytest.mark.parametrize("package", ["benchmarks.correlate_filters", "papers.style"])
+def test_benchmarks_multiply_as_fast_as_the_processor_can(package: str) -> None:
+    slow = _kernel_of(package, OPENBLAS_CORETYPE="Prescott", OPENBLAS_L2_SIZE="512")
+    assert slow == _kernel_of(package)
+    assert "Prescott" not in slow and slow.endswith("[]")
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
@@ -253,6 +300,26 @@ QUOTED = [
         ["one stream against the stream twice: time"],
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("rival", "section", "name"),
+    [
+        ("FAISS, flat", "vectors", "FAISS on one core"),
+        ("FAISS on two", "vectors", "FAISS on two cores"),
+        ("a consumer written in numpy", "vectors", "numpy"),
+        ("Spark's cross join", "tables", "cross join"),
+        ("Spark's `nearestByJoin`", "tables", "nearestByJoin"),
+        ("Flink, join", "bands", "Flink (plain)"),
+        ("Flink, the same", "bands", "Flink (cells)"),
+    ],
+)
+def test_the_page_says_from_which_size_ours_is_faster(rival: str, section: str, name: str) -> None:
+    stored = json.loads((ROOT / "benchmarks/results/rivals.json").read_text())
+    least = stored["details"][section]["wins"][name]["faster from"]
+    lines = (ROOT / "docs/correlate.md").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"| {rival}"))
+    assert line.split("|")[-2].strip() == (f"{least:,}" if least else "no size tried")
 
 
 @pytest.mark.parametrize(("page", "words", "name", "figures"), QUOTED)

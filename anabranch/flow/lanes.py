@@ -32,6 +32,7 @@ __all__ = [
 
 # What is added up: squares of differences, their sizes, or products.
 SQUARES, SIZES, PRODUCTS = 0, 1, 2
+_LINES = 4  # of the processor's cache; of longer rows it finds the others by itself
 # Squared norms inside these bounds, their products and their quotients are far from float64's ends.
 _LEAST, _MOST = 2.0**-450, 2.0**450
 
@@ -112,6 +113,27 @@ def _eights(typing, kind, u, v, whole, lanes):
         return context.get_dummy_value()
 
     return types.void(types.int64, u, v, types.int64, lanes), generate
+
+
+@intrinsic
+def fetch(typing, vectors, i):
+    """Ask for the first lines of a row, so that the processor need not wait for them later."""
+
+    def generate(context, builder, signature, args):
+        of = signature.args[0]
+        array = context.make_array(of)(context, builder, args[0])
+        byte, flag = ir.IntType(8), ir.IntType(32)
+        sizes = [flag(n) for n in (0, 3, 1)]  # to read, to be kept, data
+        outline = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), flag, flag, flag])
+        asked = builder.module.declare_intrinsic("llvm.prefetch", [byte.as_pointer()], outline)
+        stride = builder.extract_value(array.strides, 0)
+        first = builder.bitcast(array.data, byte.as_pointer())
+        row = builder.gep(first, [builder.mul(args[1], stride)])
+        for line in range(_LINES):
+            builder.call(asked, [builder.gep(row, [ir.IntType(64)(64 * line)]), *sizes])
+        return context.get_dummy_value()
+
+    return types.void(vectors, types.int64), generate
 
 
 @njit(inline="always")

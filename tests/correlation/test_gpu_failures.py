@@ -169,6 +169,28 @@ def test_a_call_that_asks_for_the_gpu_stops_if_it_fails() -> None:
         found(matcher(device, "gpu"), pairs(2))
 
 
+def test_a_call_that_asks_for_the_gpu_stops_where_another_query_has_lost_it() -> None:
+    device, worlds = Failing({"start": {1}}, "an illegal memory access was encountered"), pairs(2)
+    assert found(matcher(device), worlds) == found(matcher(None), worlds)
+    with pytest.raises(AnabranchError, match=r"device='gpu'.*illegal memory access.*'auto'"):
+        found(matcher(device, "gpu"), worlds)
+    assert found(matcher(device), worlds) == found(matcher(None), worlds)
+
+
+def test_a_gpu_that_a_query_of_this_process_has_lost_is_not_opened_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken_torch(monkeypatch, RuntimeError("never asked"))
+    sys.modules["torch"].cuda.get_device_capability = lambda number: (9, 0)
+    device = Failing({}, "", failed="RuntimeError: an illegal memory access was encountered")
+    monkeypatch.setattr(choice, "_opened", lambda number: device)
+    assert choice.Choice("correlate", "auto").open() is device
+    with pytest.raises(AnabranchError, match=r"device='gpu'.*illegal memory access.*'auto'"):
+        choice.Choice("correlate", "gpu").open()
+    device.failed = ""
+    assert choice.Choice("correlate", "gpu").open() is device
+
+
 def test_a_part_that_does_not_fit_is_uploaded_later() -> None:
     device, (world,) = Failing({"part": {1}}, FULL), pairs(1)
     matching = matcher(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from llvmlite import binding, ir
 import anabranch as ab
 from anabranch.correlation.call import plan_correlation
 from anabranch.correlation.filters import choosing, dots, tiles
-from anabranch.correlation.filters.balls import ball_search
+from anabranch.correlation.filters.balls import _meeting, ball_search
 from anabranch.correlation.filters.choosing import Habits
 from anabranch.correlation.filters.dots import Avx2, Neon, Vnni256, Vnni512, available
 from anabranch.correlation.filters.quantised import byte_candidates, work_of
@@ -139,6 +140,34 @@ def test_balls_leave_every_pair_that_matches(
             search = ball_search(pair, "s0", kind, threshold, by)
             assert search is not None
             assert expected <= proposed(search.candidates(pair))
+
+
+@pytest.mark.parametrize("rows", [(90, 700), (700, 90)])
+def test_balls_do_not_look_at_stamps_where_all_rows_may_meet_and_only_there(
+    rows: tuple[int, int],
+) -> None:
+    drawn, by = world(rows, 17, seed=4), TRIED[0]
+    blocks = [Block.of(block.t, block.columns) for block in (drawn.left, drawn.right)]
+    search = ball_search(Pair(*blocks, WINDOW), "s0", "euclidean", 3.0, by)
+    assert search is not None
+    whole, some = Pair(*blocks, (10**9, 10**9)), Pair(*blocks, WINDOW)
+    t, u = (block.t for block in blocks)
+    everything = proposed(search.candidates(whole))
+    kept = {(i, j) for i, j in everything if -WINDOW[1] <= u[j] - t[i] <= WINDOW[0]}
+    assert proposed(search.candidates(some)) == kept != everything
+    foreign = replace(blocks[0], mask=np.zeros_like(blocks[0].mask))
+    assert proposed(search.candidates(Pair(foreign, blocks[1], (10**9, 10**9)))) == set()
+
+
+def test_more_balls_meet_than_there_is_room_for_at_first() -> None:
+    pair, by = world((1000, 2000), 4, seed=6), TRIED[0]
+    search = ball_search(pair, "s0", "cosine", -1.0, by)
+    assert search is not None
+    begin, rows = _meeting(search, 0, -(-1000 // by.rows))
+    assert len(rows) == begin[-1] == 1000 * len(search.far) > 64 * by.rows * by.cols
+    assert (rows.reshape(-1, 1000) == np.arange(1000)).all()
+    begin, rows = _meeting(search, 3, 5)
+    assert (rows.reshape(-1, 2 * by.rows) == np.arange(3 * by.rows, 5 * by.rows)).all()
 
 
 def test_balls_go_on_where_there_is_no_more_room(monkeypatch: pytest.MonkeyPatch) -> None:

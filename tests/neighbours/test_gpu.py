@@ -332,11 +332,22 @@ def test_a_device_that_fails_is_given_up(
         stepped(lists)
 
 
-def test_too_many_candidates_are_left_to_the_cpu() -> None:
+def test_a_call_that_asks_for_the_gpu_stops_where_another_query_has_lost_it() -> None:
+    device = StandIn(failed="RuntimeError: an illegal memory access was encountered")
+    lists, _ = with_device(device, "auto")
+    assert stepped(lists) == stepped(ListWithRepair(some_queries()))
+    lists, _ = with_device(device)
+    with pytest.raises(AnabranchError, match=r"device='gpu'.*illegal memory access.*'auto'"):
+        stepped(lists)
+
+
+def test_too_many_candidates_are_left_to_the_cpu_and_the_gpu_rests() -> None:
     device = StandIn(most=1)
     lists, _ = with_device(device)
-    assert stepped(lists) == stepped(ListWithRepair(some_queries()))
-    assert len(device.launches) == 5
+    assert stepped(lists, batches=20) == stepped(ListWithRepair(some_queries()), batches=20)
+    # Nobody can judge what is not there; of 19 batches it looks at the first, and rests as above.
+    assert len(device.launches) == 4
+    assert lists._products is not None and lists._products.resting.next == 16
 
 
 # ---------------------------------------------------------------- the call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from anabranch.errors import StateMismatch
 from anabranch.flow.instants import FOREVER
 from anabranch.neighbours.lists import grid as grids
+from anabranch.neighbours.lists import matrix as matrix_module
 from anabranch.neighbours.lists import repair
+from anabranch.neighbours.lists import scan as scans
 from anabranch.neighbours.lists.algorithm import METRICS, Queries
 from anabranch.neighbours.lists.grid import Grid
 from anabranch.neighbours.lists.repair import ListWithRepair
@@ -246,6 +249,45 @@ def test_far_from_the_origin_and_at_every_size() -> None:
             lists = ListWithRepair(queries, index=index)
             got = played(lists, t, points, calls(t, random, 90), lambda: False)
             assert sorted(got) == wanted(t, points, queries), (scale, shift, index)
+
+
+def _alike(count: int, shift: float) -> tuple[ListWithRepair, np.ndarray]:
+    """Lists with thresholds, and objects that float32 hardly tells apart: far from the origin."""
+    random = np.random.default_rng(4)
+    lists = ListWithRepair(Queries.of(shift + random.random((count, 8)), k=2, window=900))
+    t = np.arange(400)
+    lists.advance(t, t, shift + random.random((400, 8)), 399)
+    assert lists._matrix is not None and lists._matrix.resting.next == 1
+    return lists, shift + random.random((6000, 8))
+
+
+def test_products_that_tell_nothing_apart_stop_early_and_rest() -> None:
+    lists, points = _alike(700, 1000.0)
+    matrix, t = lists._matrix, np.arange(400, 6400)
+    looked: list[bool] = []
+    with mock.patch.object(matrix_module, "_reaching", wraps=matrix_module._reaching) as tiles:
+        for at in range(0, 6000, 400):
+            part, before = slice(at, at + 400), tiles.call_count
+            lists.advance(t[part], t[part], points[part], int(t[part][-1]))
+            looked.append(tiles.call_count > before)
+    # Of 15 batches it tries the 1st, 3rd, 6th and 11th, and each time two or three tiles of six.
+    assert np.flatnonzero(looked).tolist() == [0, 2, 5, 10]
+    assert matrix is not None and matrix.resting.next == 16
+    assert tiles.call_count <= 3 * 4
+
+
+@pytest.mark.parametrize("shift", [1000.0, 1e8], ids=["product", "scan"])
+def test_memory_is_bounded_where_float32_tells_nothing_apart(
+    shift: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scans, "_AT_ONCE", 1 << 18)
+    lists, points = _alike(700, shift)
+    t = np.arange(400, 6400)
+    tracemalloc.start()
+    lists.advance(t, t, points, int(t[-1]))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 21e6, "of 4.2 million pairs, each of which takes 21 bytes to be proposed"
 
 
 def test_queries_come_and_go() -> None:

@@ -6,7 +6,7 @@ compared by bytes (see `quantised`). On data without clusters almost no ball is 
 sample of rows tells.
 
 Letters of the compiled loops, beside those of `tiles`: `b` is a ball, `n` a place among the rows
-that may meet it, `s` a step of four bytes.
+that may meet it, `r` a row of a tile, `v` a register of its columns, `s` a step of four bytes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,17 @@ import numpy as np
 
 from anabranch.correlation.filters.dots import Instructions, Work, lowest_bit, reaching, room
 from anabranch.correlation.filters.products import make_operand
-from anabranch.correlation.filters.quantised import Bytes, limits_of, rounded, row_bytes
-from anabranch.correlation.filters.tiles import Candidates, Pair, admit, put, scratch, stamp_of
+from anabranch.correlation.filters.quantised import Bytes, limits_of, padded, rounded, row_bytes
+from anabranch.correlation.filters.tiles import (
+    Candidates,
+    Pair,
+    admit,
+    may_meet,
+    put,
+    scratch,
+    stamp_of,
+    uniform,
+)
 from anabranch.flow.goals import Goal, Operand, goal_of
 from anabranch.flow.process import njit
 
@@ -28,6 +37,7 @@ __all__ = ["Search", "ball_search"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
+_LAST = np.iinfo(np.int32).max
 _PER_BALL = 48  # rows: of more, balls are too wide; of fewer, registers are half empty
 _ROUNDS = 2  # of moving centres to the middle of their rows
 _SAMPLE = 256
@@ -44,6 +54,7 @@ class Balls(NamedTuple):
     first: np.ndarray  # panel of each ball, and at last their number
     order: np.ndarray  # the row at each place of the panels, -1 where there is none
     bytes: Bytes
+    middle: Bytes  # of the centres
 
 
 class Search(NamedTuple):
@@ -56,6 +67,7 @@ class Search(NamedTuple):
     source: np.ndarray  # bytes of the rows
     bounds: np.ndarray
     work: Work  # with room for one group of rows
+    apart: Work  # rows against centres
     turned: bool  # whether the balls are those of the left block
 
     def share(self) -> float:
@@ -69,13 +81,13 @@ class Search(NamedTuple):
     def candidates(self, pair: Pair) -> Iterator[Candidates]:
         """Every pair that may reach the goal."""
         _, out = scratch()
-        for top in range(0, len(self.rows), _AT_ONCE):
-            part = slice(top, top + _AT_ONCE)
-            products = self.rows[part] @ self.balls.centres.T
-            begin, meeting = _meeting(products, self.own[part], self.far)
+        by, free = self.work.by, uniform(pair) and pair.whole and may_meet(pair)
+        groups, at_once = -(-len(self.rows) // by.rows), max(1, _AT_ONCE // by.rows)
+        for top in range(0, groups, at_once):
+            begin, meeting = _meeting(self, top, min(top + at_once, groups))
             at = np.zeros(3, np.int64)
             while at[0] < len(self.far):
-                found = _walk(self, pair.stamps, begin, meeting + top, at, out)
+                found = _walk(self, pair.stamps, free, begin, meeting, at, out)
                 if found:
                     yield out.first(found)
 
@@ -94,12 +106,17 @@ def ball_search(
     if limits is None or a.scale.exponent or balls.bytes.scale.exponent:
         return None
     own, far = _needed(given, balls, kind, goal)
-    starts, bounds = (values.astype(np.int32) for values in limits)
     steps = -(-a.scale.width // 4)
+    centres = limits_of(a, balls.middle, Goal(1.0, np.float32(0), -own, -far), by)
+    if centres is None:
+        return None
+    places = padded(centres[0], by.cols, 0), padded(centres[1], by.rows, _LAST)
+    apart = Work(by, a.packed, balls.middle.packed, steps, *places, room(by), 0, 0)
+    starts, bounds = (values.astype(np.int32) for values in limits)
     group = np.zeros(4 * steps * by.rows, np.uint8)
     ends = np.zeros(by.rows, np.int32)
     work = Work(by, group, balls.bytes.packed, steps, starts, ends, room(by), 0, 0)
-    return Search(given.matrix, own, far, balls, a.packed, bounds, work, turned)
+    return Search(given.matrix, own, far, balls, a.packed, bounds, work, apart, turned)
 
 
 def _needed(rows: Operand, balls: Balls, kind: str, goal: Goal) -> tuple[np.ndarray, np.ndarray]:
@@ -142,7 +159,9 @@ def _balls(operand: Operand, kind: str, by: Instructions) -> Balls:
     laid_out[place], norms[place] = matrix[rows], scale.norms[rows]
     moved = Operand(laid_out, scale._replace(norms=norms))
     found = rounded(moved, by.cols, by.most, shift=by.shift)
-    return Balls(centres, squares, radius, first, order, found)
+    size = scale._replace(norms=squares, largest=float(np.sqrt(squares.max())))
+    middle = rounded(Operand(centres, size), by.cols, by.most, shift=by.shift)
+    return Balls(centres, squares, radius, first, order, found, middle)
 
 
 def _gathered(matrix: np.ndarray, directions: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -208,24 +227,42 @@ def _add_up(matrix, ball, sums):  # pragma: no cover
 
 
 @njit(nogil=True)
-def _meeting(products, own, far):  # pragma: no cover
-    """The rows that may meet each ball: where those of a ball begin, and all of them."""
-    counts = np.zeros(len(far) + 1, np.int64)
-    for r in range(len(products)):
-        for b in range(len(far)):
-            counts[b + 1] += products[r, b] >= own[r] + far[b]
-    begin = np.cumsum(counts)
-    rows, at = np.empty(begin[-1], np.int64), begin.copy()
-    for r in range(len(products)):
-        for b in range(len(far)):
-            if products[r, b] >= own[r] + far[b]:
-                rows[at[b]] = r
-                at[b] += 1
+def _meeting(search, top, bottom):  # pragma: no cover
+    """The rows of some groups that may meet each ball: where those of a ball begin, and all."""
+    work, count = search.apart, len(search.far)
+    by, masks = work.by, work.masks
+    lanes, each = by.cols // masks.shape[1], by.rows * by.cols
+    listed, found = np.empty((2, 64 * each), np.int32), 0
+    begin = np.zeros(count + 1, np.int64)
+    for group in range(top, bottom):
+        for panel in range(-(-count // by.cols)):
+            if not reaching(work, group, panel):  # type: ignore[call-arg]
+                continue
+            if found + each > listed.shape[1]:
+                more = np.empty((2, 2 * listed.shape[1]), np.int32)
+                more[:, :found] = listed[:, :found]
+                listed = more
+            for r in range(by.rows):
+                for v in range(masks.shape[1]):
+                    mask = masks[r, v]
+                    while mask:
+                        b = panel * by.cols + v * lanes + lowest_bit(mask)
+                        mask &= mask - 1
+                        if b < count:
+                            listed[0, found], listed[1, found] = b, group * by.rows + r
+                            begin[b + 1] += 1
+                            found += 1
+    begin = np.cumsum(begin)
+    rows, at = np.empty(found, np.int64), begin.copy()
+    for n in range(found):
+        b = listed[0, n]
+        rows[at[b]] = listed[1, n]
+        at[b] += 1
     return begin, rows
 
 
 @njit(nogil=True)
-def _walk(search, stamps, begin, meeting, at, out):  # pragma: no cover
+def _walk(search, stamps, free, begin, meeting, at, out):  # pragma: no cover
     """Go on from `at`, a ball, a place among its rows and a panel, until `out` is nearly full."""
     work, balls = search.work, search.balls
     by, found = work.by, 0
@@ -241,7 +278,7 @@ def _walk(search, stamps, begin, meeting, at, out):  # pragma: no cover
                     at[2] = panel - first
                     return found
                 if reaching(work, 0, panel):  # type: ignore[call-arg]
-                    found = _take(search, rows, panel * by.cols, stamps, out, found)
+                    found = _take(search, rows, panel * by.cols, stamps, free, out, found)
             at[1], at[2] = at[1] + by.rows, 0
         at[0], at[1] = ball + 1, 0
     return found
@@ -254,7 +291,7 @@ def _gather(search, rows):  # pragma: no cover
     together, steps = work.by.rows, work.steps
     source, group = search.source.view(np.uint32), work.left.view(np.uint32)
     for r in range(together):
-        work.bounds[r] = search.bounds[rows[r]] if r < len(rows) else np.iinfo(np.int32).max
+        work.bounds[r] = search.bounds[rows[r]] if r < len(rows) else _LAST
     for r in range(len(rows)):
         tile, place = divmod(rows[r], together)
         begin = tile * steps * together + place
@@ -263,7 +300,7 @@ def _gather(search, rows):  # pragma: no cover
 
 
 @njit(nogil=True)
-def _take(search, rows, start, stamps, out, found):  # pragma: no cover
+def _take(search, rows, start, stamps, free, out, found):  # pragma: no cover
     """Propose the pairs of a tile whose bits are set."""
     work, order, turned = search.work, search.balls.order, search.turned
     masks = work.masks
@@ -278,9 +315,12 @@ def _take(search, rows, start, stamps, out, found):  # pragma: no cover
                 mask &= mask - 1
                 if other < 0:
                     continue
+                good = True
+                if not free:
+                    mine = stamp_of(other, stamps) if turned else mine
+                    good = admit(mine, rows[r] if turned else other, stamps)
                 if turned:
-                    good = admit(stamp_of(other, stamps), rows[r], stamps)
                     found = put(out, found, other, rows[r], good)
                 else:
-                    found = put(out, found, rows[r], other, admit(mine, other, stamps))
+                    found = put(out, found, rows[r], other, good)
     return found

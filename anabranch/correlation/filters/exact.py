@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 from anabranch.correlation.filters.bags import elements_of
 from anabranch.errors import extra
 from anabranch.flow.blocks import Block, take
-from anabranch.flow.lanes import PRODUCTS, SIZES, SQUARES, Directions, directions, summed
+from anabranch.flow.lanes import PRODUCTS, SIZES, SQUARES, Directions, directions, fetch, summed
 from anabranch.flow.process import njit
 
 __all__ = ["common", "directed", "measure", "text_measure"]
 
+_AHEAD = 12  # pairs whose rows are asked for before they are needed
 _AT_ONCE = 1 << 16  # pairs whose texts are brought to Python, or compared, together
 
 # The functions below are compiled; mypy and coverage do not see their insides.
@@ -30,8 +31,11 @@ _AT_ONCE = 1 << 16  # pairs whose texts are brought to Python, or compared, toge
 @njit(nogil=True)
 def _sums(kind, x, y, i, j, out):  # pragma: no cover
     """``out[p]``: the sum of left row ``i[p]`` and right row ``j[p]``."""
-    lanes = np.empty(8)
-    for p in range(len(i)):
+    lanes, n = np.empty(8), len(i)
+    for p in range(n):
+        ahead = min(p + _AHEAD, n - 1)
+        fetch(x, i[ahead])  # type: ignore[call-arg]
+        fetch(y, j[ahead])
         out[p] = summed(kind, x[i[p]], y[j[p]], lanes)
 
 
@@ -45,13 +49,15 @@ def _unequal(x, y, i, j, out):  # pragma: no cover
         out[p] = count
 
 
-@njit(nogil=True)
+@njit(nogil=True, error_model="numpy")
 def _cosines(dots, left, right, i, j):  # pragma: no cover
     """Divide dot products by the lengths, given the squared norms of both blocks."""
+    lengths = np.empty(len(i))
     for p in range(len(i)):
         # sqrt(a * b) makes the cosine of a vector with itself exactly 1.
-        value = dots[p] / math.sqrt(left[i[p]] * right[j[p]])
-        dots[p] = min(1.0, max(-1.0, value))
+        lengths[p] = left[i[p]] * right[j[p]]
+    for p in range(len(i)):  # a loop of its own, which is compiled to several at a time
+        dots[p] = min(1.0, max(-1.0, dots[p] / math.sqrt(lengths[p])))
 
 
 def directed(block: Block, slot: str) -> Directions:

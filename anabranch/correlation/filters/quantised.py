@@ -43,6 +43,7 @@ __all__ = [
     "Bytes",
     "byte_candidates",
     "limits_of",
+    "padded",
     "rounded",
     "row_bytes",
     "work_of",
@@ -106,8 +107,8 @@ def work_of(
         a.packed,
         b.packed,
         steps,
-        _padded(starts, by.cols, 0),
-        _padded(bounds, by.rows, _ENDS.max),
+        padded(starts, by.cols, 0),
+        padded(bounds, by.rows, _ENDS.max),
         room(by),
         max(1, _PANEL_BYTES // (4 * steps * by.cols)),
         next(n for n in range(int(groups * 0.618) + 1, 2 * groups + 2) if math.gcd(n, groups) == 1),
@@ -170,7 +171,8 @@ def rounded(
     return Bytes(packed, abs(unit), lost, weight * sums, scale)
 
 
-def _padded(values: np.ndarray, together: int, filling: int) -> np.ndarray:
+def padded(values: np.ndarray, together: int, filling: int) -> np.ndarray:
+    """As many values as whole groups of rows or panels have places."""
     found = np.full(-(-len(values) // together) * together, filling, np.int32)
     found[: len(values)] = values
     return found

@@ -56,7 +56,7 @@ class GpuSearch:
         group: list[Pair] = []
         work, started = 0, None
         for pair in pairs:
-            if self.device.failed or not suits(pair):
+            if not suits(pair) or not self._attempts.usable():
                 yield pair, None
                 continue
             group.append(pair)

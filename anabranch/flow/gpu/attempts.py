@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from anabranch.errors import AnabranchError
-from anabranch.flow.gpu.choice import warn_once
+from anabranch.flow.gpu.choice import lost, warn_once
 from anabranch.flow.gpu.device import Device
 
 __all__ = ["Attempts"]
@@ -20,7 +19,7 @@ class Attempts:
     """Work that a device may refuse.
 
     What does not fit into its memory is left to the CPU. If the device fails, so is all that
-    follows; one that `must` not fail raises.
+    follows; one that `must` not fail raises, also if it has failed another query of this process.
     """
 
     device: Device
@@ -31,7 +30,7 @@ class Attempts:
 
         None where the CPU is to do it.
         """
-        if self.device.failed:
+        if not self.usable():
             return None
         for _ in range(2):
             try:
@@ -40,6 +39,12 @@ class Attempts:
                 if not self.refused(error):
                     return None
         return None
+
+    def usable(self) -> bool:
+        """Whether the device has not failed."""
+        if self.must and self.device.failed:
+            raise lost(self.device.failed)
+        return not self.device.failed
 
     def refused(self, error: Exception) -> bool:
         """Make room if there is too little memory, else give the device up; whether to go on."""
@@ -55,9 +60,7 @@ class Attempts:
             return True
         what = f"{type(error).__name__}: {error}"
         if self.must:
-            raise AnabranchError(
-                f"device='gpu', and the GPU failed: {what}; device='auto' goes on with the CPU"
-            ) from error
+            raise lost(what) from error
         device.failed = what
         warn_once(f"device='auto': comparing on the CPU from now on, since the GPU failed: {what}")
         return False

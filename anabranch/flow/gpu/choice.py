@@ -13,7 +13,7 @@ from anabranch.errors import AnabranchError, InvalidCall, extra
 from anabranch.flow.cache import CACHE, Cache
 from anabranch.flow.gpu.device import Device
 
-__all__ = ["DEVICES", "Choice", "visible", "warn_once"]
+__all__ = ["DEVICES", "Choice", "lost", "visible", "warn_once"]
 
 DEVICES = ("auto", "cpu", "gpu")
 """What a call may want."""
@@ -64,7 +64,7 @@ class Choice:
         if self.wanted == "cpu" or (self.wanted == "auto" and not (visible() and _installed())):
             return None
         try:
-            return self._device()
+            device = self._device()
         except Exception as error:  # packages, driver, memory: any of them may refuse
             if not self.must:
                 warn_once(
@@ -78,6 +78,9 @@ class Choice:
                 "nvidia-smi and python -c 'import torch; torch.zeros(1).cuda()' on the worker's "
                 "host, or pass device='auto', which then takes the CPU"
             ) from error
+        if self.must and device.failed:
+            raise lost(device.failed)
+        return device
 
     def _device(self) -> Device:
         with extra("gpu", "device='gpu'", "torch"), extra("gpu", "device='gpu'", "triton"):
@@ -116,6 +119,15 @@ class Choice:
 def warn_once(text: str) -> None:
     """Say something on the standard error of this process, and not again."""
     _LOG.warning("%s", text)
+
+
+def lost(why: str) -> AnabranchError:
+    """What stops a query that wants a GPU which fails, or has failed another query before."""
+    return AnabranchError(
+        f"device='gpu', and the GPU failed: {why}; a process that has lost a GPU does not get it "
+        "back: restart the query with new workers, or pass device='auto', which goes on with the "
+        "CPU"
+    )
 
 
 def ordinal(address: str, count: int) -> int | None:

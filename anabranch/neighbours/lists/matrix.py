@@ -2,7 +2,8 @@
 
 From five dimensions on a product takes a half to a tenth of the time of `scan`, which adds squares
 of differences. Its bound is that of all filters that multiply (`flow.goals`), with the distance to
-each query's threshold; what is proposed is scored again in float64.
+each query's threshold; what is proposed is scored again in float64. Where float32 cannot tell
+objects apart nearly all pairs reach the bound: a few tiles show that, and no more are looked at.
 
 Letters: q a query, j an object of a tile.
 """
@@ -26,6 +27,9 @@ _MANHATTAN = 1
 _OBJECTS = 512  # of a tile
 _WORTHWHILE = 50_000  # multiplications; fewer are scanned sooner than tiles are laid out
 _TILE = 1 << 16  # float32 numbers, which stay in the processor's cache
+# To score one proposed pair costs more than to scan sixteen. A few tiles may be of queries alike.
+_TOO_MANY, _ANYWAY = 1 / 16, 2 * _TILE
+_MOST = 1 << 23  # pairs proposed; with what scoring them takes, 200 MB
 
 
 class Matrix:
@@ -53,7 +57,7 @@ class Matrix:
         """Queries and objects that may be closer than `reach`; None where they are to be scanned.
 
         Queries with a `reach` of minus infinity take no part. Pairs are in the order of tiles of
-        objects, and of objects for each query.
+        objects, and of objects for each query. After too many of them it rests.
         """
         which = np.flatnonzero(reach > 0)
         little = len(which) * units.size < max(self._least, 1)
@@ -67,12 +71,15 @@ class Matrix:
             rows, scale = rows[which], scale._replace(norms=scale.norms[which])
         goal = goal_of("euclidean", scale, fresh.scale, False, reach[which])
         assert goal.row is not None and goal.col is not None
-        return _tiled(
+        found = _tiled(
             rows,
             fresh.matrix,
             (np.float32(goal.factor), goal.row, goal.col, goal.low),
             which.astype(np.int32),
         )
+        if found is None:
+            self.resting.begin()
+        return found
 
 
 def _tiled(
@@ -80,12 +87,13 @@ def _tiled(
     objects: np.ndarray,
     goal: tuple[Any, np.ndarray, np.ndarray, np.ndarray],
     ids: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs that reach the goal, tile by tile."""
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The pairs that reach the goal, tile by tile; None if they are too many."""
     factor, row, col, low = goal
     high = max(1, _TILE // min(_OBJECTS, len(objects)))
     room = np.empty(min(_TILE, high * _OBJECTS), np.float32)
     out_q, out_i, found = np.empty(2 * _TILE, np.int32), np.empty(2 * _TILE, np.int32), 0
+    looked_at = 0
     for start in range(0, len(objects), _OBJECTS):
         wide = objects[start : start + _OBJECTS].T
         for at in range(0, len(ids), high):
@@ -97,6 +105,9 @@ def _tiled(
                 out_q, out_i = (np.concatenate([out[:found], out]) for out in (out_q, out_i))
             about = factor, row[part], col[start : start + _OBJECTS], low[part], ids[part]
             found = _reaching(tile, *about, start, out_q, out_i, found)
+            looked_at += size
+            if found > min(_MOST, _ANYWAY + _TOO_MANY * looked_at):
+                return None
     return out_q[:found].copy(), out_i[:found].copy()
 
 

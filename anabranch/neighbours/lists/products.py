@@ -84,7 +84,10 @@ class Products:
         runs = -(-len(centres) // device.run)
         stretches = np.tile(np.array([0, len(units)]), (runs, 1))
         work = Work(queries, fresh.rows, one, _NO_WINDOW, stretches)
-        return device.finish(device.start([work], "distance"))
+        found = device.finish(device.start([work], "distance"))
+        if found is None:  # so many that nobody will judge them
+            self.resting.begin()
+        return found
 
     def _resident(self, device: Device, centres: np.ndarray) -> Resident:
         """The queries, which are sent again if they are others, or if there was no room."""

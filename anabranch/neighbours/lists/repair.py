@@ -25,7 +25,7 @@ from anabranch.neighbours.lists.objects import Objects
 from anabranch.neighbours.lists.products import Products
 from anabranch.neighbours.lists.reach import directions, radii
 from anabranch.neighbours.lists.reserve import reserve
-from anabranch.neighbours.lists.scan import scan, scan_limits
+from anabranch.neighbours.lists.scan import scan_limits, within
 from anabranch.neighbours.lists.stretches import LONG
 from anabranch.neighbours.lists.tables import Asked, Held, Lists, Log, Near
 
@@ -271,12 +271,12 @@ class ListWithRepair(Algorithm):
         queries, measure = self.queries, self.queries.metric_code
         units = directions(measure, points)
         reach = radii(measure, self._tau)
-        room = max(1024, 2 * len(points))
         dim = points.shape[1]
         few = dim <= GRID_DIMENSIONS or queries.parts.max(initial=0) >= _MANY_PARTS
         if self._index == "grid" or (self._index == "auto" and few):
             grid = self._grid_for(units, reach)
             tau = covered(self._tau, reach, grid.limit, direct)
+            room = max(1024, 2 * len(points))
             q, i, s = look_up(measure, points, units, parts, queries.points, tau, grid, room)
             return q, i, s
         which = np.flatnonzero(~direct & (self._tau > 0))
@@ -288,10 +288,8 @@ class ListWithRepair(Algorithm):
         if limits is None:
             direct[:] = True
             return np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0)
-        columns = np.ascontiguousarray(units.T, np.float32)
-        centres = self._centres[which].astype(np.float32)
-        q, i = scan(measure, columns, centres, which.astype(np.int32), limits, room)
-        return q, i, rescore(measure, queries.points, points, q, i)
+        compared = self._centres, units
+        return within(measure, queries.points, points, compared, which, limits, self._tau)
 
     def _multiplying(self) -> Matrix | None:
         return None if self._index == "scan" else Matrix(always=self._index == "product")

@@ -35,8 +35,12 @@ class Resting:
         return rests
 
     def judge(self, useless: int, multiplied: int) -> None:
-        """Rest for a while, and the longer the more often, if too many were proposed in vain."""
+        """Rest if too many were proposed in vain."""
         if useless * _SCORING <= multiplied:
             self.next = 1
-            return
+        else:
+            self.begin()
+
+    def begin(self) -> None:
+        """Rest for a while, and the longer the more often."""
         self._left, self.next = self.next, min(2 * self.next, _LONGEST)

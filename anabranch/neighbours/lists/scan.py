@@ -1,8 +1,8 @@
 """Candidates by a blocked scan: every object against every query, in float32, sixteen at a time.
 
 The filter may propose pairs that are too far apart but never misses one: the threshold is widened
-by the worst rounding of float32 at the size of the numbers at hand. Whoever takes the candidates
-scores them again in float64.
+by the worst rounding of float32 at the size of the numbers at hand. The candidates are scored again
+in float64.
 
 Letters: q a query, j an object of the block, a an axis.
 """
@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from anabranch.flow.process import njit
+from anabranch.neighbours.lists.candidates import rescore
 
-__all__ = ["scan", "scan_limits"]
+__all__ = ["scan_limits", "within"]
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -21,6 +22,7 @@ __all__ = ["scan", "scan_limits"]
 _BLOCK = 128
 _ROUNDING = 2.0**-24
 _LARGEST = 1e18  # squares beyond it overflow float32
+_AT_ONCE = 1 << 23  # pairs; all may be proposed where float32 cannot tell objects apart
 
 
 def scan_limits(measure: int, radii: np.ndarray, largest: float, dim: int) -> np.ndarray | None:
@@ -46,6 +48,37 @@ def scan_limits(measure: int, radii: np.ndarray, largest: float, dim: int) -> np
             limits = (radii + np.sqrt(dim) * lost) ** 2 * wider
         found: np.ndarray = (limits + 1e-37).astype(np.float32)
     return found
+
+
+def within(
+    measure: int,
+    centres: np.ndarray,
+    points: np.ndarray,
+    compared: tuple[np.ndarray, np.ndarray],
+    which: np.ndarray,
+    limits: np.ndarray | None,
+    tau: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Queries `which` and objects that are closer than `tau`, with their exact scores.
+
+    `compared` are the centres and points as filters see them. Without limits all pairs are scored.
+    """
+    asked, ids = compared[0][which].astype(np.float32), which.astype(np.int32)
+    step, found = max(_BLOCK, _AT_ONCE // max(len(ids), 1)), []
+    for first in range(0, len(points), step):
+        units = compared[1][first : first + step]
+        if limits is None:
+            i, q = np.divmod(np.arange(len(units) * len(ids), dtype=np.int32), len(ids))
+            q = ids[q]
+        else:
+            columns = np.ascontiguousarray(units.T, np.float32)
+            q, i = scan(measure, columns, asked, ids, limits, max(1024, 2 * len(units)))
+        i = i + np.int32(first)
+        s = rescore(measure, centres, points, q, i)
+        near = s < tau[q]
+        found.append((q[near], i[near], s[near]))
+    q, i, s = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    return q, i, s
 
 
 @njit(fastmath={"reassoc", "nsz"}, boundscheck=False)

@@ -27,11 +27,11 @@ from anabranch.flow.instants import BEGINNING, FOREVER
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import admits, allowed
 from anabranch.neighbours.lists.algorithm import Queries
-from anabranch.neighbours.lists.candidates import look_up, rescore
+from anabranch.neighbours.lists.candidates import look_up
 from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid
 from anabranch.neighbours.lists.reach import directions, radii
 from anabranch.neighbours.lists.reserve import reserve
-from anabranch.neighbours.lists.scan import scan, scan_limits
+from anabranch.neighbours.lists.scan import scan_limits, within
 from anabranch.neighbours.lists.scoring import score
 
 __all__ = ["STEPS", "Merger", "horizons_of"]
@@ -246,8 +246,8 @@ class _Balls:
         if not len(points) or not len(self.which):
             return none, none, np.empty(0)
         units = directions(measure, points)
-        room = max(1024, 2 * len(points))
         if self.grid is not None:
+            room = max(1024, 2 * len(points))
             found: tuple[np.ndarray, np.ndarray, np.ndarray] = look_up(
                 measure,
                 points,
@@ -262,16 +262,8 @@ class _Balls:
         which = self.which
         largest = max(float(np.abs(units).max()), float(np.abs(self.centres).max()))
         limits = scan_limits(measure, self.reach[which], largest, points.shape[1])
-        if limits is None:
-            i, q = np.divmod(np.arange(len(points) * len(which)), len(which))
-            q = which[q]
-        else:
-            columns = np.ascontiguousarray(units.T, np.float32)
-            centres = self.centres[which].astype(np.float32)
-            q, i = scan(measure, columns, centres, which.astype(np.int32), limits, room)
-        s = rescore(measure, queries.points, points, q, i)
-        near = s < self.limit[q]
-        return q[near], i[near], s[near]
+        compared = self.centres, units
+        return within(measure, queries.points, points, compared, which, limits, self.limit)
 
 
 @njit(boundscheck=False)
