@@ -94,7 +94,7 @@ def test_the_source_is_a_format_of_spark(spark: Any, channels: Path) -> None:
     options = {"start": START, "every": "200 ms", "picture": "none"}
     plain = spark.read.format("video").options(**options).load(str(channels / "whole"))
     assert plain.columns == table.columns and plain.count() == 21
-    assert table.schema["features"].metadata == {"anabranch.layout": "v2"}
+    assert table.schema["features"].metadata == {"anabranch.layout": "v3"}
 
 
 def test_a_folder_without_films_is_an_empty_table(spark: Any, tmp_path: Path) -> None:
