@@ -19,7 +19,8 @@ L is divided by the root of its square sum and a hundredth of the arch's: a soft
 nearly all arch, has a short L, and not what an encoder left of it blown up, as in version 2.
 A cell of edges is divided by its sum and a quarter of the mean cell, its root is taken, and the
 mean over cells is subtracted. The cosine of two layouts is a mean of the blocks' cosines, each
-weighted by the block's norms in both. A block without any contrast is zero; so a black picture has only zeros.
+weighted by the block's norms in both. A block without any contrast is zero; so a black picture has
+only zeros.
 
 All sums up to the last division are of whole numbers; the floats after that are added in order.
 
@@ -50,8 +51,8 @@ _MEANS[6:] = 7
 _MEANS[:2, 6:] = 12
 _FINE = 1 << 20
 _OF_ARCH = 100
-"""A hundredth of the arch makes L short where little else is there. Measured: between 1/2000 and 1/30
-recall is as without it, and from 1/20 on it falls."""
+"""A hundredth of the arch makes L short where little else is there. Measured: between 1/2000 and
+1/30 recall is as without it, and from 1/20 on it falls."""
 
 
 def _without_arch(weights: np.ndarray) -> np.ndarray:

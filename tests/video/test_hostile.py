@@ -13,7 +13,7 @@ import pytest
 
 from anabranch.errors import AnabranchError
 from anabranch.video import pictures
-from anabranch.video.decoding import Faults, _packets, decoded
+from anabranch.video.decoding import Faults, decoded
 from anabranch.video.planning import Folder, Limit, Planner
 from anabranch.video.rows import Reading
 from tests.video.films import film, scene, segmented, write
