@@ -190,7 +190,12 @@ def test_the_documented_query_goes_through_black(
     with settings(spark, shuffle__partitions=1):
         exec(example, names)
         query = run(names["topics"], tmp_path)
-    (topic,) = spark.read.parquet(str(tmp_path / "out")).filter("provisional").orderBy("shots").collect()[-1:]
+    (topic,) = (
+        spark.read.parquet(str(tmp_path / "out"))
+        .filter("provisional")
+        .orderBy("shots")
+        .collect()[-1:]
+    )
     assert (topic.channels, topic.shots, topic.pairs) == (["north", "south"], 6, 3)
     kept = spark.read.parquet(str(tmp_path / "keyframes"))
     assert sorted(row.id for row in kept.collect()) == sorted(topic.members)
