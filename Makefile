@@ -119,6 +119,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.emd
 	$(BIN)/python -m benchmarks.video
 	$(BIN)/python -m benchmarks.video_recall
+	$(BIN)/python -m benchmarks.news
 	$(BIN)/python -m papers.dssis.queues
 	$(BIN)/python -m papers.dssis.windows
 	$(BIN)/python -m benchmarks.assemble --seconds 4

@@ -51,7 +51,13 @@ def pictures() -> dict[str, tuple[str, Callable[[], Draw]]]:
             lambda: partial(improvement.plot, stored("race", "place-improvement")),
         ),
         "vico": ("vico", lambda: partial(on_spark.draw, stored("vico", "vico"))),
-        "vico-decoded": ("vico", lambda: partial(decoded.draw, stored("vico", "vico-decoded"))),
+        "vico-decoded": ("vico", partial(_decoded, "saturated")),
+        "vico-decoded-keys": ("vico", partial(_decoded, "key frames")),
+        "vico-decoded-every": ("vico", partial(_decoded, "every frame")),
+        "vico-decoded-8": (
+            "vico",
+            lambda: partial(decoded.draw_routing, stored("vico", "vico-decoded")),
+        ),
     }
     for n in KNN:
         found[f"knn-{n}"] = ("knn", partial(_figure, knn.draw, PeerFigure.of_form, f"knn-{n}"))
@@ -65,6 +71,10 @@ def pictures() -> dict[str, tuple[str, Callable[[], Draw]]]:
         found[f"emd-{number}"] = ("emd", partial(_emd, number))
         found[f"emd-decoded-{number}"] = ("emd", partial(_emd, number, "-decoded"))
     return found
+
+
+def _decoded(what: str) -> Draw:
+    return partial(decoded.draw, what, stored("vico", "vico-decoded"))
 
 
 def _figure(draw: Draw, read: Callable[[Any], Any], name: str) -> Draw:

@@ -156,7 +156,7 @@ FILM = Frame(
     **{"pts": "long", "anchor": "truth", "sig": "bytes", "features": "vector", "grey": "ints"},
     **{"grey_centred": "ints", "phash": "long", "picture": "bytes"},
 )
-LIVE_FILM = Frame(True, channel="text", ts="time", picture="bytes")
+LIVE_FILM = Frame(True, id="text", channel="text", ts="time", picture="bytes")
 SPANS = Frame(value="bytes")
 EVENTS = pa.table({"kind": np.repeat(np.arange(40), 3), "ts": np.arange(120) * 1_000_000})
 FIT = ab.fit_windows(EVENTS)

@@ -33,6 +33,7 @@ from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach, shared_path_problems
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
+from anabranch.spark.layouts import layout_problems
 from anabranch.spark.operator import CELLS, PACKED, Packer, over_batch, over_stream
 from anabranch.spark.rejects import Rejection, begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import partitions, room_problems, setting_problems
@@ -177,6 +178,7 @@ def correlate(
     problems += rejection_problems(rejects, given)
     asked = settings if settings is not None else fixed
     problems += room_problems(spark, asked)
+    problems += [] if found is None else layout_problems(frames, found.sides)
     if problems or found is None:
         raise InvalidCall("correlate", problems)
     vectors = [side.vectors for side in found.sides]

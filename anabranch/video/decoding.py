@@ -33,13 +33,19 @@ class Unreadable(Exception):
 
 @dataclass
 class Faults:
-    """What was wrong with one file."""
+    """What was wrong with one file.
+
+    `corrupt` are packets that the container flags, and frames that the decoder flags: a decoder
+    that conceals what is missing need not say so. `changed` says how often the size or the form of
+    the pixels changed.
+    """
 
     packets: int = 0
     packets_bad: int = 0
     corrupt: int = 0
     pts_missing: int = 0
     jumps: int = 0
+    changed: int = 0
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -138,6 +144,7 @@ def decoded(path: str, faults: Faults) -> Iterator[Shown]:
         usual = max(1, round(1 / (rate * unit)))
         ahead = int(_AHEAD / unit)
         last: int | None = None  # the timestamp before
+        form: tuple[int, int, str] | None = None  # of the frame before
         at = stretch = shift = 0
         length = _us(usual, unit)
         for frame in _frames(container, stream, faults):
@@ -152,6 +159,9 @@ def decoded(path: str, faults: Faults) -> Iterator[Shown]:
                 shift = at + length - _us(pts, unit)
             elif last is not None and pts == last:
                 pts += 1
+            now = (frame.width, frame.height, frame.format.name)
+            faults.changed += form not in (None, now)
+            form = now
             before, at = at, _us(pts, unit) + shift
             if last is not None:
                 at = max(at, before + 1)
@@ -184,4 +194,5 @@ def _packets(container: Any, stream: Any, faults: Faults) -> Iterator[Any]:
             faults.packets_bad += 1
             return
         faults.packets += packet.size > 0  # the last one only flushes the decoder
+        faults.corrupt += bool(packet.is_corrupt)
         yield packet

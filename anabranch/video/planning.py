@@ -51,7 +51,7 @@ class Limit:
             found = found[: max(1, self.files)]
         if self.bytes is None or not found:
             return found
-        sizes = [_path(place, name).stat().st_size for name in found]
+        sizes = [max(0, Segment.of("", _path(place, name)).size) for name in found]
         within = [sum(sizes[: n + 1]) <= self.bytes for n in range(len(sizes))]
         return found[: max(1, sum(within))]
 
@@ -148,7 +148,7 @@ class Planner:
             for name in names(place) if place.is_dir() else []:
                 path = place / name
                 # The last one stays: the query may be restarted and plan it again.
-                if name < done and path.stat().st_mtime_ns < oldest:
+                if name < done and Segment.of(channel, path).changed < oldest:
                     path.unlink()
 
     def _channels(self) -> dict[str, Path]:

@@ -48,7 +48,7 @@ ROWS = pa.schema(
 
 COUNTS = (
     *("segments", "late", "bad", "frames", "pictured", "packets", "packets_bad"),
-    *("corrupt", "pts_missing", "jumps", "wraps"),
+    *("corrupt", "pts_missing", "jumps", "wraps", "changed"),
 )
 """What a report counts, beside ``decode_seconds`` and ``problems``."""
 
@@ -127,6 +127,7 @@ def rows_of(planned: Planned, reading: Reading) -> Iterator[pa.RecordBatch]:
         "pts_missing": faults.pts_missing,
         "jumps": faults.jumps + (planned.jump == "jump"),
         "wraps": int(planned.jump == "wrap"),
+        "changed": faults.changed,
         "decode_seconds": time.process_time() - began,
         "problems": faults.problems,
     }

@@ -42,16 +42,16 @@ class Segment:
 
     @classmethod
     def of(cls, channel: str, path: Path) -> Segment:
-        """The file as it is now."""
-        state = path.stat()
+        """The file as it is now; one that is not there, as behind a broken link, has no size."""
+        try:
+            state = path.stat()
+        except OSError:
+            return cls(channel, path.name, str(path), -1, -1)
         return cls(channel, path.name, str(path), state.st_size, state.st_mtime_ns)
 
     def is_as_planned(self) -> bool:
         """Whether the file still is what was planned."""
-        try:
-            return Segment.of(self.channel, Path(self.path)) == self
-        except OSError:
-            return False
+        return Segment.of(self.channel, Path(self.path)) == self
 
 
 def channels(path: str) -> dict[str, Path]:
@@ -121,7 +121,10 @@ def list_starts(place: Path) -> Mapping[str, int]:
     """
     found: dict[str, int] = {}
     for path in sorted(place.glob("*.csv")) if place.is_dir() else []:
-        text = path.read_text(errors="replace")
+        try:
+            text = path.read_text(errors="replace")
+        except OSError:
+            continue  # a link to nothing, or one that this process may not read
         for row in csv.reader(text[: text.rfind("\n") + 1].splitlines()):
             try:
                 found[Path(row[0]).name] = int(Decimal(row[1]) * 1_000_000)

@@ -22,8 +22,16 @@ from anabranch.video.stories import grams, overlap
 
 __all__ = ["LEAST", "TIME", "KeyPacking", "Shown", "TickerKernel", "TickersJob"]
 
-TIME = "anabranch.time"
+TIME = "anabranch_time"
 """The column of times in microseconds; all others are the user's own, whatever their names."""
+
+_USERS = "of_keys_"
+
+
+def _inside(name: str) -> str:
+    """A column's name in a cell, where ``reason``, which key frames have, marks rejected rows."""
+    return name if name in ("channel", "text") else f"{_USERS}{name}"
+
 
 LEAST = 10
 """A line is a ticker's only if so many key frames have shown it: a caption stays for some."""
@@ -77,7 +85,7 @@ class KeyPacking:
         """The cells of one batch of `TIME`, ``channel``, ``text`` and whatever else there is."""
         refuse_bad(batch, "key frame", TIME)
         t = batch.column(TIME).to_numpy()
-        carried = {name: batch.column(name) for name in batch.schema.names if name != TIME}
+        carried = {_inside(name): batch.column(name) for name in batch.schema.names if name != TIME}
         return Packed(by_channel(Block.of(t, carried), self.workers), int(t.max()))
 
 
@@ -120,7 +128,8 @@ class TickerKernel(ChannelKernel):
             self._words(channel, t, lines)
             for t, channel, lines in zip(whole.t.tolist(), *columns, strict=True)
         ]
-        made = {**whole.columns, "words": pa.array(words, pa.string())}
+        made = {name.removeprefix(_USERS): column for name, column in whole.columns.items()}
+        made["words"] = pa.array(words, pa.string())
         return [pa.RecordBatch.from_pydict(made)]
 
     def _rows(self) -> int:

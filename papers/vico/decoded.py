@@ -31,6 +31,9 @@ from threadpoolctl import threadpool_limits
 import anabranch as ab
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.flow.hashing import mix
+from anabranch.flow.pictures import pyplot
+from anabranch.plans.controller import Adaptive, Controller, Report
+from anabranch.plans.log import Entry, live_at
 from anabranch.plans.plan import Plan, Rows
 from anabranch.plans.routing import LivePlans, route
 from anabranch.testing import InProcess
@@ -43,7 +46,7 @@ from anabranch.video.signature import signature
 from anabranch.video.studio import recorded
 from benchmarks.measuring import Row, Screen, machine
 from papers.emd.cluster import TimedWorkers
-from papers.style import in_style
+from papers.style import PAGE, in_style, line_of, written
 from papers.vico.on_spark import draw_curves, news
 
 _SECOND = 1_000_000
@@ -51,11 +54,12 @@ _START = 1_700_000_000 * _SECOND
 _WIDTH = 576
 _WINDOW = 60 * _SECOND
 CHANNELS = ("north", "south")
-PLANS: dict[str, Plan] = {
+PLANS: dict[str, Plan | Adaptive] = {
     "centralised": ab.broadcast(1),
     "SSP, 3 workers": ab.broadcast(3),
     "CSP, 3 workers": ab.segments(3, "10 seconds"),
     "grid(3, 1)": ab.grid(3, 1),
+    "adaptive, 3 workers": ab.adaptive(3),
 }
 _SCHEMA = pa.schema(
     {"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "v": pa.list_(pa.float32())}
@@ -170,6 +174,7 @@ class Outcome:
     comparisons: int
     seconds: float
     curve: list[tuple[float, float]]
+    plans: list[str]  # the first, and what it was changed to
 
     @property
     def rate(self) -> float:
@@ -177,8 +182,12 @@ class Outcome:
         return self.comparisons / self.curve[-1][0]
 
 
-def simulate(plan: Plan, played: Played, most: int | None = None) -> Outcome:
-    """Play it, or its first steps, through the workers of a plan."""
+def simulate(plan: Plan | Adaptive, played: Played, most: int | None = None) -> Outcome:
+    """Play it, or its first steps, through the workers of a plan, or of one that adapts.
+
+    A change holds from the next step on, as in a query whose log every router reads.
+    """
+    first = plan.first_plan() if isinstance(plan, Adaptive) else plan
     cluster = InProcess(
         _SCHEMA,
         _SCHEMA,
@@ -186,20 +195,31 @@ def simulate(plan: Plan, played: Played, most: int | None = None) -> Outcome:
         where=ab.cosine("v") >= 0.99,
         window="60 seconds",
         watermark="1 second",
-        plan=plan,
+        plan=first,
     )
     workers = TimedWorkers(CorrelateJob(cluster.correlation))
     cluster.workers = workers
+    entries = [Entry(0, 0, first, 0, (0,), {"rule": "start", "new": str(first)})]
+    settings = plan if isinstance(plan, Adaptive) else None
+    controller = Controller(entries, (_WINDOW, _WINDOW), _SECOND, settings)
     compared, passed, busy = 0, 0.0, 0.0
     curve = []
-    for left, right in islice(played.tables(), most):
+    for number, (left, right) in enumerate(islice(played.tables(), most)):
         workers.spent = {}
-        loads = cluster.step(left, right)
+        live, watermark = live_at(entries, number), cluster.watermark
+        assert live is not None
+        loads = cluster.step(left, right, (live, live))
+        slowest = max(workers.spent.values(), default=0.0)
         compared += sum(load.comparisons for load in loads)
-        passed += max(workers.spent.values(), default=0.0)
+        passed += slowest
         busy += sum(workers.spent.values())
         curve.append((passed, float(compared)))
-    return Outcome(compared, busy, curve)
+        change = controller.handle(Report(number, slowest, watermark, tuple(loads)))
+        if change is not None:
+            entries.append(change.entry(number + 1))
+            controller.written(entries[-1])
+    plans = [*{entry.epoch: str(entry.plan) for entry in entries}.values()]
+    return Outcome(compared, busy, curve, plans)
 
 
 def measure(screen: Screen, quick: bool) -> dict[str, Any]:
@@ -223,9 +243,10 @@ def measure(screen: Screen, quick: bool) -> dict[str, Any]:
             note = f"{of.seconds / outcome.curve[-1][0]:,.0f} x real time"
             screen.add(Row(what, name, outcome.rate, "comparisons/s", note=note))
     real, made = (found[what] for what in ("saturated", "saturated, made up"))
+    fixed = [name for name, plan in PLANS.items() if not isinstance(plan, Adaptive)]
     share = median(
         (real[n].comparisons / real[n].seconds) / (made[n].comparisons / made[n].seconds)
-        for n in PLANS
+        for n in fixed
     )
     what = "of the rate with made-up features, by processor time"
     screen.add(Row("saturated", what, share, "x", 0.9))
@@ -254,13 +275,35 @@ def routing_times(screen: Screen, sides: Sequence[tuple[Any, Any]]) -> dict[str,
     return found
 
 
+ROWS = {
+    "key frames": "figure 7, key frames of two channels",
+    "every frame": "figure 7, every frame of two channels",
+    "saturated": "figure 7, decoded frames of 20 channels at full speed",
+}
+
+
 @in_style
-def draw(result: dict[str, Any], path: Path) -> None:
-    """Figure 7, saturated."""
-    found = result["details"]["found"]["saturated"]
+def draw(what: str, result: dict[str, Any], path: Path) -> None:
+    """Figure 7: one of its rows."""
+    found = result["details"]["found"][what]
     curves = {name: outcome["curve"] for name, outcome in found.items()}
-    title = "ViCo, figure 7, decoded frames of 20 channels at full speed"
+    title = f"ViCo, {ROWS[what]}"
     draw_curves(curves, "seconds, every worker on a core of its own", title, path)
+
+
+@in_style
+def draw_routing(result: dict[str, Any], path: Path) -> None:
+    """Figure 8: what routing costs."""
+    figure, axes = pyplot().subplots(figsize=(PAGE, 2.2), layout="constrained")
+    routing = result["details"]["routing"]
+    for name, spent in routing.items():
+        axes.barh(name, spent, color=line_of(name)["color"], height=0.6)
+        axes.annotate(f" {spent:.3f}", (spent, name), va="center")
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.15 * max(routing.values()))
+    axes.set_xlabel("microseconds per frame")
+    axes.set_title("ViCo, figure 8, routing of every decoded frame")
+    written(figure, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

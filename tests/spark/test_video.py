@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -13,7 +14,7 @@ import anabranch as ab
 from anabranch.errors import InvalidCall
 from tests.spark.feeds import settings
 from tests.spark.processes import driver
-from tests.video.films import film, segmented
+from tests.video.films import film, scene, segmented
 
 START = "2024-05-01"
 CUTS: dict[str, tuple[int, ...]] = {"whole": (), "north": (20, 50, 77), "south": (33, 70)}
@@ -94,7 +95,7 @@ def test_the_source_is_a_format_of_spark(spark: Any, channels: Path) -> None:
     options = {"start": START, "every": "200 ms", "picture": "none"}
     plain = spark.read.format("video").options(**options).load(str(channels / "whole"))
     assert plain.columns == table.columns and plain.count() == 21
-    assert table.schema["features"].metadata == {"anabranch.layout": "v2"}
+    assert table.schema["features"].metadata == {"anabranch.layout": "v3"}
 
 
 def test_a_folder_without_films_is_an_empty_table(spark: Any, tmp_path: Path) -> None:
@@ -171,6 +172,43 @@ def test_one_query_keeps_key_frames_and_finds_topics_through_a_failure(
         ab.video.archive(table, folder)
     with pytest.raises(InvalidCall, match="path must be the path of a directory"):
         ab.video.archive(frames, "")
+
+
+def test_the_documented_query_goes_through_black(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example of the page, word for word, over channels that begin and pause with black."""
+    black = [np.zeros((90, 160, 3), np.uint8)] * 30
+    frames = [*black, *scene(1, 30), *black, *scene(2, 30), *scene(3, 30)]
+    for name, cuts in (("north", (50, 110)), ("south", (40, 90))):
+        segmented(tmp_path / "channels" / name, frames, cuts)
+    page = Path("docs/video.md").read_text().partition("## Topics: ")[2]
+    example = page.partition("```python\n")[2].partition("```")[0]
+    live = ab.video.frames(spark, str(tmp_path / "channels"), start=START, closed="all")
+    monkeypatch.chdir(tmp_path)
+    names = {"ab": ab, "frames": live}
+    with settings(spark, shuffle__partitions=1):
+        exec(example, names)
+        query = run(names["topics"], tmp_path)
+    (topic,) = (
+        spark.read.parquet(str(tmp_path / "out"))
+        .filter("provisional")
+        .orderBy("shots")
+        .collect()[-1:]
+    )
+    assert (topic.channels, topic.shots, topic.pairs) == (["north", "south"], 6, 3)
+    kept = spark.read.parquet(str(tmp_path / "keyframes"))
+    assert sorted(row.id for row in kept.collect()) == sorted(topic.members)
+    blank = [
+        row.blank
+        for progress in query.recentProgress
+        for name, row in progress.observedMetrics.items()
+        if name.startswith("anabranch_described_")
+    ]
+    assert sum(blank) >= 2
+    # Who compares what shots gives must say what becomes of black.
+    shots = ab.video.shots(ab.video.table(spark, str(tmp_path / "channels"), start=START))
+    assert shots.filter("NOT exists(features, x -> x != 0)").count() == sum(blank)
 
 
 @pytest.mark.slow

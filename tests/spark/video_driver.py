@@ -1,5 +1,8 @@
 """A driver for tests that kill it: frames, key frames or topics into an exactly-once folder.
 
+``--what news`` is the one query of the page: key frames are archived in ``keyframes`` while they
+pass, and their topics come out.
+
 Usage: ``python video_driver.py FOLDER [--what keys] [--hold BATCH] [--worker 1,4] [--executor 2]``.
 It reads ``channels``, or ``left`` for topics, writes ``out`` and keeps ``out.checkpoint``. With
 ``--hold`` it stops in the middle of that micro-batch, when frames have been decoded and nothing is
@@ -69,21 +72,37 @@ def _parent(pid: int) -> int:
 
 def found(spark: Any, given: argparse.Namespace) -> Any:
     """What is asked for, as a stream."""
+    killers = [("worker", given.worker), ("executor", given.executor)]
+
+    def lethal(rows: Any) -> Any:
+        for kind, batches in killers:
+            once = killing(given.folder, kind, batches.split(","))
+            rows = rows.mapInArrow(once, rows.schema)
+        return rows
+
     if given.what == "topics":
-        return topics(Feed(given.folder).streams(spark)[0], watermark="3 seconds")
+        return topics(lethal(Feed(given.folder).streams(spark)[0]), watermark="3 seconds")
     path, start = str(given.folder / "channels"), "2024-05-01"
     frames = ab.video.frames(spark, path, start=start, closed="all", max_files=1, picture=None)
-    decoded = frames
-    for kind, batches in (("worker", given.worker), ("executor", given.executor)):
-        once = killing(given.folder, kind, batches.split(","))
-        decoded = decoded.mapInArrow(once, frames.schema)
+    decoded = lethal(frames)
+    if given.what == "news":
+        return news(decoded, given.folder / "keyframes", watermark="2 seconds")
     return ab.video.shots(decoded) if given.what == "keys" else decoded.select("id", "ts", "sig")
+
+
+def news(frames: Any, archive: Path | None = None, **watermark: str) -> Any:
+    """Topics of frames; their key frames are archived on the way."""
+    keys = ab.video.shots(frames).select("id", "channel", "ts", "features")
+    kept = keys if archive is None else ab.video.archive(keys, archive)
+    alike = ab.cosine("features") >= 0.9
+    pairs = ab.correlate(kept, where=alike, window="5 s", keep=["channel"], **watermark)
+    return ab.video.topics(pairs, near="2 s", gap="5 s", live=bool(watermark))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--what", choices=("frames", "keys", "topics"), default="keys")
+    parser.add_argument("--what", choices=("frames", "keys", "topics", "news"), default="keys")
     parser.add_argument("--hold", type=int, default=-1)
     parser.add_argument("--worker", default="")
     parser.add_argument("--executor", default="")

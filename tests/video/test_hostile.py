@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import pytest
 from anabranch.errors import AnabranchError
 from anabranch.video import pictures
 from anabranch.video.decoding import Faults, decoded
+from anabranch.video.planning import Folder, Limit, Planner
 from anabranch.video.rows import Reading
 from tests.video.films import film, scene, segmented, write
-from tests.video.reads import read
+from tests.video.reads import START, read, rows_and_report
 
 av = pytest.importorskip("av")
 FRAMES = film([20, 20])
@@ -85,6 +87,32 @@ def test_what_has_no_frames_is_a_problem_and_the_others_are_read(kind: str, tmp_
         read(tmp_path, Reading(picture=None, fail=True))
 
 
+def test_a_link_to_nothing_is_a_problem_and_stops_nothing(tmp_path: Path) -> None:
+    """Among the segments, as the newest of them, and in place of the recorder's list."""
+    segmented(tmp_path / "a", FRAMES, (20,))
+    for name in ("0000x.ts", "0002.ts"):
+        (tmp_path / "a" / name).symlink_to(tmp_path / "gone.ts")
+    (tmp_path / "a/live.csv").symlink_to(tmp_path / "gone.csv")
+    rows, report = read(tmp_path)
+    assert (len(rows), report["segments"], report["bad"]) == (40, 4, 2)
+    assert [problem.split(": ")[:2] for problem in report["problems"]] == [
+        [f"a/{name}", "cannot be opened"] for name in ("0000x.ts", "0002.ts")
+    ]
+    with pytest.raises(AnabranchError, match=r"segment a/0000x\.ts: .*bad_rows='fail'"):
+        read(tmp_path, Reading(picture=None, fail=True))
+    folder = Folder(str(tmp_path), START, closed="all", keep=0)
+    planner = Planner(folder)
+    end = planner.latest({}, Limit(bytes=1))
+    assert end["a"]["segment"] == "0000.ts"  # sizes are asked of links to nothing too
+    (planned, *_) = Planner(folder).between(end, planner.latest(end))
+    shutil.copyfile(tmp_path / "a/0000.ts", tmp_path / "gone.ts")
+    with pytest.raises(AnabranchError, match="changed after it was planned"):
+        rows_and_report([planned], Reading(picture=None))
+    planner.forget({"a": {"segment": "0002.ts"}})
+    left = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert left == ["0002.ts", "live.csv"]
+
+
 def test_a_film_behind_an_attached_picture_is_found(tmp_path: Path) -> None:
     cover(tmp_path / "film.mp4", True)
     rows, report = read(tmp_path / "film.mp4")
@@ -96,6 +124,54 @@ def test_a_cut_transport_stream_gives_what_it_has(tmp_path: Path) -> None:
     cut(0.6, "ts")(tmp_path / EARLY)
     rows, report = read(tmp_path)
     assert 10 < len(rows) < 40 and report["bad"] == 0
+
+
+@pytest.mark.parametrize("codec", ["libx264", "mpeg2video", "mpeg4"])
+def test_lost_packets_of_a_transport_stream_are_counted(codec: str, tmp_path: Path) -> None:
+    """Decoders conceal the gap and say nothing of it; the container has seen it."""
+    if codec not in av.codecs_available:
+        pytest.skip(f"this PyAV has no encoder {codec}")
+    (tmp_path / "a").mkdir()
+    data = write(tmp_path / EARLY, FRAMES, codec=codec).read_bytes()
+    assert read(tmp_path)[1]["corrupt"] == 0
+    parts = [data[at : at + 188] for at in range(0, len(data), 188)]
+    lost = {int(len(parts) * share) for share in (0.5, 0.52, 0.54)}
+    (tmp_path / EARLY).write_bytes(b"".join(p for n, p in enumerate(parts) if n not in lost))
+    with av.open(str(tmp_path / EARLY)) as opened:
+        flagged = sum(packet.is_corrupt for packet in opened.demux(video=0))
+    rows, report = read(tmp_path)
+    assert report["corrupt"] >= flagged > 0 and report["bad"] == 0
+    assert 35 < len(rows) == report["frames"]
+
+
+def zeroed(path: Path, which: range) -> None:
+    """A film that has zeros in the place of these packets."""
+    write(path, FRAMES)
+    data = bytearray(path.read_bytes())
+    with av.open(str(path)) as opened:
+        packets = [bytes(packet) for packet in opened.demux(video=0) if packet.size]
+    for number in which:
+        at = data.index(packets[number])
+        data[at : at + len(packets[number])] = bytes(len(packets[number]))
+    path.write_bytes(bytes(data))
+
+
+def test_packets_that_cannot_be_decoded_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    zeroed(tmp_path / "a/0.mkv", range(10, 14))
+    rows, report = read(tmp_path)
+    assert (len(rows), report["packets"], report["packets_bad"]) == (36, 40, 4)
+    assert report["bad"] == 0 and not report["problems"]
+
+
+def test_a_segment_whose_packets_are_mostly_bad_is_bad_and_its_rows_stay(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    zeroed(tmp_path / "a/0.mkv", range(10, 31))
+    rows, report = read(tmp_path)
+    assert (len(rows), report["packets_bad"], report["bad"]) == (19, 21, 1)
+    assert report["problems"] == ["a/0.mkv: 21 of 40 packets cannot be decoded"]
+    with pytest.raises(AnabranchError, match="21 of 40 packets cannot be decoded"):
+        read(tmp_path, Reading(picture=None, fail=True))
 
 
 def flipped(data: bytes, seed: int, count: int) -> bytes:
@@ -205,8 +281,40 @@ def test_a_size_that_changes_is_scaled(tmp_path: Path) -> None:
     (tmp_path / EARLY).write_bytes(b"".join(part.read_bytes() for part in parts))
     rows, report = read(tmp_path / "a", Reading(None, 1, (64, 64)))
     assert report["bad"] == 0 and len(rows) >= 19  # the decoder may lose one at the change
+    assert report["changed"] == 1
     assert {len(row["features"]) for row in rows} == {576}
     assert {pictures.decode(row["picture"]).shape for row in rows} == {(36, 64, 3), (52, 64, 3)}
+
+
+def test_a_form_of_pixels_that_changes_is_counted(tmp_path: Path) -> None:
+    forms = ["yuv420p", "yuv422p", "yuv420p"]
+    parts = [
+        write(
+            tmp_path / f"{n}.ts",
+            scene(n, 10),
+            codec="mpeg2video",
+            first=25 + 10 * n,
+            gop=1,
+            form=of,
+        )
+        for n, of in enumerate(forms)
+    ]
+    (tmp_path / "a").mkdir()
+    (tmp_path / EARLY).write_bytes(b"".join(part.read_bytes() for part in parts))
+    rows, report = read(tmp_path / "a")
+    assert report["changed"] == 2 and report["bad"] == 0 and len(rows) >= 28
+
+
+def test_timestamps_that_wrap_between_segments_are_counted(tmp_path: Path) -> None:
+    """They have 33 bits. FFmpeg itself counts on within a minute; these are further apart."""
+    (tmp_path / "a").mkdir()
+    last = (1 << 33) * 25 // 90_000
+    for name, first in (("20240501T000000.ts", last - 100 * 25), ("20240501T000142.ts", 50)):
+        write(tmp_path / "a" / name, FRAMES[:25], first=first)
+    rows, report = read(tmp_path, start={})
+    assert (report["wraps"], report["jumps"], len(rows)) == (1, 0, 50)
+    assert {row["run"] for row in rows} == {0, 1000}
+    assert (rows[25]["ts"] - rows[0]["ts"]).total_seconds() == 102
 
 
 @pytest.mark.parametrize("form", ["yuv420p10le", "yuv422p", "yuv444p"])

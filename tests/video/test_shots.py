@@ -242,4 +242,4 @@ def test_a_worker_holds_little() -> None:
 def test_other_rules_are_rejected() -> None:
     with pytest.raises(StateMismatch, match="begun with longest='10 seconds', and the call now"):
         check_settings(ShotsJob(10**7).settings, ShotsJob(5 * 10**6).settings)
-    assert ShotsJob(1).settings["layout"] == "v2"
+    assert ShotsJob(1).settings["layout"] == "v3"

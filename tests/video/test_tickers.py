@@ -55,7 +55,7 @@ def test_a_column_of_the_user_may_have_any_name() -> None:
     rows = pa.RecordBatch.from_pydict({TIME: [5], "t": ["mine"], "channel": ["a"]})
     (cell,) = KeyPacking(2).pack(rows, None).cells.values()
     found = Block.decode(cell)
-    assert found.t.tolist() == [5] and found.columns["t"].to_pylist() == ["mine"]
+    assert found.t.tolist() == [5] and found.columns["of_keys_t"].to_pylist() == ["mine"]
 
 
 BAD = [(None, "a", "time is null"), (5, None, "channel is null"), (1 << 62, "a", "73,000 years")]

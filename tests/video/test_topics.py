@@ -152,6 +152,30 @@ def test_topics_are_those_of_the_twin(
     assert shown(events, plain, repeats, call) == due
 
 
+@settings(max_examples=examples(100), deadline=None)
+@given(broadcasts(), calls)
+def test_another_channel_never_removes_a_pair(
+    sent: tuple[list[Match], list[Match]], call: TopicCall
+) -> None:
+    """What two channels have in common is in a topic, whatever a third one shows.
+
+    With topics that may last: one that began earlier ends earlier too.
+    """
+    call = replace(call, longest=10**6, channels=2)
+
+    def told(channels: str) -> set[Match]:
+        pairs, repeats = (
+            [m for m in one if {m.left.channel, m.right.channel} <= set(channels)] for one in sent
+        )
+        entries = [entry(p, 1) for p in pairs] + [entry(r, 0) for r in repeats]
+        events, _ = run(entries, call)
+        kept = [p for topic in twin(pairs, repeats, call)[0] for p in topic]
+        return {pair for topic in shown(events, kept, repeats, call) for pair in topic}
+
+    assert told("AB") <= told("ABC")
+    assert told("BC") <= told("ABC")
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(broadcasts() | evenings(), st.data())
 def test_batching_order_and_restarts_do_not_matter(

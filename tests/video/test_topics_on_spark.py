@@ -48,15 +48,15 @@ def test_a_stream_gives_the_topics_of_the_table(spark: Any, tmp_path: Path) -> N
     )
 
 
+def events(frame: Any) -> list[tuple[str, ...]]:
+    return sorted(tuple(map(str, row)) for row in frame.collect())
+
+
 @pytest.mark.slow
 def test_a_driver_killed_in_mid_batch_tells_each_event_of_topics_once(
     spark: Any, tmp_path: Path
 ) -> None:
     """At four moments: before anything is told, in the middle twice, and while topics close."""
-
-    def events(frame: Any) -> list[tuple[str, ...]]:
-        return sorted(tuple(map(str, row)) for row in frame.collect())
-
     feed = Feed(tmp_path).add(BATCHES + END)
     for batch in (0, 2, 4, 6):
         with driver(
@@ -65,6 +65,25 @@ def test_a_driver_killed_in_mid_batch_tells_each_event_of_topics_once(
             held.kill_when_held()
     with driver(tmp_path, "--what", "topics", script="video_driver.py") as last:
         last.finish()
+    got = events(feed.output(spark))
+    with settings(spark, shuffle__partitions=2):
+        want = events(topics(feed.tables(spark)[0]))
+    assert got == want and len(want) > 10
+
+
+@pytest.mark.slow
+def test_executors_and_python_workers_that_are_killed_change_no_topic(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Two of each, in micro-batches of their own."""
+    feed = Feed(tmp_path).add(BATCHES + END)
+    lost = ("--worker", "1,4", "--executor", "2,5", "--master", "local-cluster[2,1,1024]")
+    with driver(tmp_path, "--what", "topics", *lost, script="video_driver.py") as only:
+        only.finish()
+    killed = sorted(path.name for path in tmp_path.glob("killed-*"))
+    assert killed == [
+        f"killed-{one}" for one in ("executor-2", "executor-5", "worker-1", "worker-4")
+    ]
     got = events(feed.output(spark))
     with settings(spark, shuffle__partitions=2):
         want = events(topics(feed.tables(spark)[0]))

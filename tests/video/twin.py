@@ -54,9 +54,9 @@ def in_order(numbers: Floats) -> float:
     return total
 
 
-def scaled(numbers: Any, norm: float) -> list[float]:
+def scaled(numbers: Any, norm: float, beside: float = 0) -> list[float]:
     flat = [float(number) for number in np.asarray(numbers).ravel()]
-    root = math.sqrt(in_order(number * number for number in flat))
+    root = math.sqrt(in_order(number * number for number in flat) + beside)
     return [number / root * norm if root else 0.0 for number in flat]
 
 
@@ -151,9 +151,11 @@ def features(y: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
     plain = [int(number) for number in mean_off.ravel()]
     left = [sum(a * b for a, b in zip(row, plain, strict=True)) for row in STEADY]
     arch_off = np.array(left).reshape(8, 8) * weight
+    arch = (mean_off * 2**20 - np.array(left).reshape(8, 8)) * weight
+    arch_squares = in_order(float(number) * float(number) for number in arch.ravel())
     colour = np.stack([(sums(plane, 8, 8) - 128 * 36 * 64) * weight for plane in (u, v)])
     scales = [y, halved(y), halved(halved(y))]
-    blocks = [scaled(arch_off, 1.0), scaled(colour, 0.6), *map(edges, scales)]
+    blocks = [scaled(arch_off, 1.0, arch_squares / 100), scaled(colour, 0.6), *map(edges, scales)]
     return np.array([number for block in blocks for number in block]).astype(np.float32)
 
 

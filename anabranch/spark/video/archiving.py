@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from anabranch.calls import Check
+from anabranch.calls import IDS, Check
 from anabranch.errors import renamed
 from anabranch.flow.folders import Folder, absolute, path_problems
-from anabranch.spark.frames import refuse_others
+from anabranch.spark.frames import column_types, refuse_others
 from anabranch.spark.keeper import shared_path_problems
 from anabranch.spark.tasks import place
 
 __all__ = ["archive"]
+
+# Where Spark looks for its own schema in a file, with the metadata of columns.
+_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+_cleared: set[tuple[str, str, str]] = set()  # folders, queries and runs of this process
 
 
 @renamed()
@@ -31,16 +35,17 @@ def archive(keys: DataFrame, path: str | os.PathLike[str]) -> DataFrame:
     Parameters
     ----------
     keys
-        A stream, such as the result of `ab.video.shots` or `ab.video.describe`.
+        A stream with a unique ``id``, such as the result of `ab.video.shots` or
+        `ab.video.describe`.
     path
         A folder that driver and executors share, or an address that pyarrow opens.
 
     Returns
     -------
     DataFrame
-        The rows as they are. In the folder each is there once, also after a restart: a micro-batch
-        that is repeated writes the same files again. Rows are there before their micro-batch is
-        committed.
+        The rows as they are. In the folder each is there once, also after a restart, and where one
+        query uses the result twice: files are named by the ids in them, and a micro-batch that is
+        repeated replaces what it had left. Rows are there before their micro-batch is committed.
 
     Raises
     ------
@@ -56,7 +61,8 @@ def archive(keys: DataFrame, path: str | os.PathLike[str]) -> DataFrame:
     ['id', 'channel', 'ts']
     """
     refuse_others("video.archive", {"keys": keys})
-    check = Check()
+    check = Check(keys=column_types(keys))
+    check.column("keys", "id", "video.archive", IDS)
     if not keys.isStreaming:
         check.say("keys is a table: write it with keys.write.parquet(path)")
     for problem in path_problems("path", path) or shared_path_problems(
@@ -64,7 +70,7 @@ def archive(keys: DataFrame, path: str | os.PathLike[str]) -> DataFrame:
     ):
         check.say(problem)
     check.refuse("video.archive")
-    return keys.mapInArrow(_Archiver(absolute(path)), keys.schema)
+    return keys.mapInArrow(_Archiver(absolute(path), keys.schema.json()), keys.schema)
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,7 @@ class _Archiver:
     """Writes the rows of a task and gives them on; the function of a ``mapInArrow``."""
 
     path: str
+    schema: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         passed = []
@@ -80,11 +87,26 @@ class _Archiver:
                 passed.append(batch)
             yield batch
         if passed:
-            task = TaskContext.get()
-            assert task is not None
-            query, number, _, _ = place()
-            # A repeated task has the same rows and the same name; another checkpoint has another.
-            name = f"{query}-{number:08d}-{task.partitionId():05d}.parquet"
+            # Shuffled rows come in another order when they are asked for again.
+            rows = pa.Table.from_batches(passed).sort_by("id")
+            metadata = {**(rows.schema.metadata or {}), _SCHEMA: self.schema.encode()}
             sink = pa.BufferOutputStream()
-            pq.write_table(pa.Table.from_batches(passed), sink, compression="zstd")
-            Folder(self.path).write(name, sink.getvalue().to_pybytes())
+            pq.write_table(rows.replace_schema_metadata(metadata), sink, compression="zstd")
+            self._write(rows, sink.getvalue().to_pybytes())
+
+    def _write(self, rows: pa.Table, content: bytes) -> None:
+        """Write the file of some rows, in the place of what another run has left of them.
+
+        A query that uses a stream twice has these rows in two tasks of different numbers, but the
+        same ids. After a restart rows may be split among tasks in another way.
+        """
+        folder, (query, number, run, _) = Folder(self.path), place()
+        batch = f"{query}-{number:08d}-"
+        if (self.path, query, run) not in _cleared:
+            # Only the first micro-batch of a run may have been begun by another.
+            for name in folder.names("", ".parquet"):
+                if name.startswith(batch) and not name.startswith(f"{batch}{run[:8]}-"):
+                    folder.delete(name)
+            _cleared.add((self.path, query, run))
+        ids = hashlib.sha256("\n".join(map(str, rows.column("id").to_pylist())).encode())
+        folder.write(f"{batch}{run[:8]}-{ids.hexdigest()[:16]}.parquet", content)

@@ -74,9 +74,11 @@ def describe(
     Returns
     -------
     DataFrame
-        The same rows with ``vector``; with ``concepts``, whose names are in the column's metadata;
-        with ``text``, its lines, and ``words``, those that say something as one text; with
-        ``views``, three vectors.
+        The same rows with ``vector``, but for those of pictures without any contrast, as of black:
+        these have no direction and no vector, and the query's observedMetrics count them as
+        ``blank``, under ``anabranch_described_``. With ``concepts``, whose names are in the
+        column's metadata; with ``text``, its lines, and ``words``, those that say something as one
+        text; with ``views``, three vectors.
 
     Raises
     ------
@@ -127,7 +129,17 @@ def describe(
     found = keys.mapInArrow(describer, schema)
     if lasting is not None:
         found = _without_tickers(found, lasting)
+    found = _with_contrast(found)
+    for column in ("vector", "views") if views else ("vector",):
+        found = found.withMetadata(column, dict(keys.schema["features"].metadata))
     return found if names is None else found.withMetadata("concepts", {NAMES: list(names)})
+
+
+def _with_contrast(found: DataFrame) -> DataFrame:
+    """The rows that can be compared; how many others there are is in the query's metrics."""
+    blank = F.forall("vector", lambda number: number == 0)
+    counted = F.count_if(blank).alias("blank")
+    return found.observe(metrics_name("described"), counted).filter(~blank)
 
 
 def _without_tickers(found: DataFrame, lasting: int) -> DataFrame:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from anabranch.calls import Check, Duration
 from anabranch.errors import renamed
 from anabranch.flow.metrics import metrics_name
+from anabranch.spark.layouts import LAYOUT
 from anabranch.spark.settings import session_problems
 from anabranch.spark.versions import limit_problems
 from anabranch.spark.video.source import VideoSource, options_of
@@ -20,8 +21,6 @@ from anabranch.video.starts import start_text, start_times
 
 __all__ = ["frames", "table"]
 
-LAYOUT = "anabranch.layout"
-"""Metadata of `features`: the version of their layout."""
 _REJECTS = (
     "segments that cannot be read stay where they are; the query's observedMetrics count them and "
     "name each with its reason, under anabranch_video_"
