@@ -46,6 +46,12 @@ def test_worlds_are_as_the_twin_says(seeds: range) -> None:
     assert found > 20 * len(seeds) and moves > len(seeds) and stops > len(seeds) // 50
 
 
+def test_views_that_end_and_devices_that_leave_come_back() -> None:
+    """In worlds of `test_worlds_are_as_the_twin_says`, a view's lives have no result in common."""
+    worlds = [World(seed).run() for seed in range(20)]
+    assert sum(world.again for world in worlds) > 10 and sum(world.byes for world in worlds) > 10
+
+
 def test_a_world_is_not_at_rest_while_a_device_has_results_to_send() -> None:
     world = World(0, steps=50).run()
     assert world._is_quiet()
