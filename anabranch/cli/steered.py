@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from anabranch.edge.book import Book
 from anabranch.edge.definitions import View
@@ -51,13 +52,20 @@ class RowSizes:
         self._seen: dict[str, tuple[float, int, int]] = {}  # when, rows and bytes
         self._lately: dict[str, tuple[float, float]] = {}  # rows and bytes, those of before less
         self._mean = _ROW  # of all devices
+        self._relay: Any = None  # whose counts were seen last
 
-    def note(self, now: float, rows: Mapping[str, int], carried: Mapping[str, int]) -> None:
-        """How many rows have come of each device so far, in frames of how many bytes."""
+    def note(
+        self, now: float, rows: Mapping[str, int], carried: Mapping[str, int], relay: Any = None
+    ) -> None:
+        """How many rows a relay has had of each device so far, in frames of how many bytes.
+
+        One that starts anew counts from 0, and may have had more by now than the one before.
+        """
+        if relay is not self._relay:
+            self._relay = relay
+            self._seen = {device: (when, 0, 0) for device, (when, _, _) in self._seen.items()}
         for device, count in rows.items():
             when, had, size = self._seen.get(device, (now, 0, 0))
-            if count < had:  # of another relay
-                had, size = 0, 0
             if count > had:
                 self._seen[device] = now, count, carried[device]
                 less = math.exp(-max(now - when, 0.0) / _LATELY)
@@ -116,7 +124,7 @@ class Steered:
             self._costs, self._steering = costs, Steering(*costs)
         cloud.keeper.watermark = asked.watermark or cloud.keeper.watermark
         homes = {stream.name: stream.home for stream in asked.streams}
-        self._sizes.note(now, cloud.relay.rows, cloud.relay.carried)
+        self._sizes.note(now, cloud.relay.rows, cloud.relay.carried, cloud.relay)
         for stream, rate in cloud.rates.items():
             if stream in homes:
                 self._steering.report(stream, {1.0: rate * self._sizes.of(homes[stream])})

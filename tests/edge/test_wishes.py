@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
 import anabranch as ab
-from anabranch.cli.steered import Steered
+from anabranch.cli.steered import RowSizes, Steered
 from anabranch.edge.book import Book
 from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.keeper_state import KeeperState
@@ -254,3 +254,14 @@ def test_a_view_with_other_shares_ends_and_begins_anew_where_it_is(tmp_path: Pat
     hub.turn()
     assert hub.running == {0: "cloud", 2: "cem"} and hub.book.views[2] == slower
     assert hub.entries[-1].removed == (1,) and len(hub.entries) == 3
+
+
+@pytest.mark.parametrize("rows", [5, 10, 11, 500])
+def test_sizes_of_rows_are_right_after_the_relay_started_anew(rows: int) -> None:
+    """It counts from 0: fewer rows than before, as many, or more in fewer bytes."""
+    sizes = RowSizes()
+    sizes.note(0.0, {"ann": 10}, {"ann": 8000}, "first")
+    sizes.note(100.0, {"ann": rows}, {"ann": 20 * rows}, "second")
+    assert 20 <= sizes.of("ann") <= 800 and 20 <= sizes.of("bob") <= 800
+    sizes.note(1000.0, {"ann": rows + 50}, {"ann": 20 * (rows + 50)}, "second")
+    assert sizes.of("ann") == pytest.approx(20)
