@@ -94,6 +94,7 @@ class Steered:
         self._looked = 0.0
         self._refused = ""  # why the newest request was, once it has been said
         self._counting: Counting | None = None
+        self._counted: Any = None  # the relay whose bytes are
         self._views: dict[str, Running] = {}  # as they ran when they were looked at last
         self._sizes = RowSizes()
 
@@ -107,8 +108,8 @@ class Steered:
 
     def _count(self, cloud: Cloud) -> None:
         """Write what crosses each link beside the plan; a full disk must not stop the hub."""
-        if self._counting is None:
-            self._counting = Counting(cloud.hub.control)
+        if self._counting is None or self._counted is not cloud.relay:  # which counts from 0
+            self._counting, self._counted = Counting(cloud.hub.control), cloud.relay
         with suppress(OSError):
             plan, cost = self._steering.plan, self._steering.cost
             self._counting.note(time.time(), cloud.relay.bytes, plan, cost)

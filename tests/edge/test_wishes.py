@@ -86,6 +86,15 @@ def test_the_hub_writes_what_crosses_links_beside_its_plan(
     ann = next(link for link in found["links"] if link["device"] == "ann")
     assert ann["seen_up"] == 50.0 and found["all_cloud"] > 0
     assert PlacementLog(tmp_path).entries() == []  # it is no entry of the log
+    # Another relay counts from 0, and has had more of one device by now and less of another.
+    cloud.relay = relay_of(book)
+    cloud.relay.bytes.update({("up", "bob"): 5000, ("up", "ann"): 10})
+    for passed in (30.0, 40.0):
+        monkeypatch.setattr(time, "time", lambda passed=passed: 1e9 + passed)
+        monkeypatch.setattr(time, "monotonic", lambda passed=passed: 100 + passed)
+        steered(cloud)
+    found = counted(tmp_path)
+    assert found is not None and found["seen_cost"] == 0.0 and found["seconds"] == 10.0
 
 
 def test_a_request_that_is_refused_does_not_end_the_hub(
