@@ -108,12 +108,15 @@ def test_a_phase_is_predicted_from_its_rates_and_the_phase_before() -> None:
     assert more == pytest.approx(60 * (same["around"] + same["scale"] * _sizes()[1]))
 
 
-def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reading ends later, when the last rows have come; nobody sends frames until then."""
-    pairs = np.array([[0, 1], [1, 2]])  # both at 1, the busiest
-    workload = Workload(pairs, np.ones((2, 2)), np.array([0.25, 0.2, 2.0]), tick=0)
-    seconds, counted = 16.0, 0.0
-    puts: list[float] = []  # with the first of which views move from device 0 to device 1
+def measured(
+    monkeypatch: pytest.MonkeyPatch, workload: Workload, seconds: float, moves: int
+) -> tuple[dict[str, Any], list[float]]:
+    """What `fleet` finds of a hub that is made up, and for how long rows were put each time.
+
+    While the first `moves` of these last, views move from device 0 to device 1 and back: once in
+    every two.
+    """
+    counted, puts = 0.0, list[float]()
     state = SimpleNamespace(counts={})
 
     class Hub:
@@ -132,7 +135,8 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
             return np.array([0.1, 0.1])
 
         def places(self) -> dict[str, str]:
-            return dict.fromkeys(map(workload.name, range(2)), f"d{min(len(puts), 1):05d}")
+            place = f"d{(min(len(puts), moves) + 1) // 2 % 2:05d}"
+            return dict.fromkeys(map(workload.name, range(2)), place)
 
         async def put(self, workload: Workload, seconds: float) -> dict[str, list[int]]:
             rows = {}
@@ -155,9 +159,35 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
     monkeypatch.setattr(asyncio, "sleep", at_once)
     monkeypatch.setattr(measures, "Lab", lambda *_, **more: given.append(more["decide"]) or Hub())
     found = asyncio.run(measures.fleet(workload, seconds=seconds, decide=print))
-    assert given == [print] and puts == 3 * [measures._SETTLING, seconds]  # the first one again
+    assert given == [print]
+    return found, puts
+
+
+def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reading ends later, when the last rows have come; nobody sends frames until then."""
+    pairs = np.array([[0, 1], [1, 2]])  # both at 1, the busiest
+    workload = Workload(pairs, np.ones((2, 2)), np.array([0.25, 0.2, 2.0]), tick=0)
+    seconds = 16.0
+    found, puts = measured(monkeypatch, workload, seconds, moves=1)
+    assert puts == 3 * [measures._SETTLING, seconds]  # the first one again
+    assert found["moved"] == {"first": False, "second": False}
+    assert all("views moved" not in goal.what for goal in measures.goals(found))
     # One a second of device 0 in either phase; of device 2 there are 8 in 16 seconds, before 4.
     assert found["predicted"]["up_frames"] == pytest.approx(100 + (16 + 8) - (16 + 4))
+
+
+@pytest.mark.parametrize(("moves", "mixed"), [(2 * measures._PHASES, 1), (100, 2)])
+def test_what_is_counted_while_views_move_is_a_goal_that_is_missed(
+    monkeypatch: pytest.MonkeyPatch, moves: int, mixed: int
+) -> None:
+    """In either phase: the reading is of several placements, and what it says is of none."""
+    pairs = np.array([[0, 1], [1, 2]])
+    workload = Workload(pairs, np.ones((2, 2)), np.array([0.25, 0.2, 2.0]), tick=0)
+    found, _ = measured(monkeypatch, workload, 16.0, moves)
+    goals = [goal for goal in measures.goals(found) if goal.what.startswith("views moved while")]
+    names = [f"views moved while the {phase} phase ran" for phase in ("first", "second")]
+    assert [goal.what for goal in goals] == names[:mixed]
+    assert all("MISSED" in goal.line() for goal in goals)
 
 
 def test_views_begin_where_the_lab_says_and_are_steered_from_there(tmp_path: Path) -> None:

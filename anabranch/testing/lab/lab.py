@@ -53,7 +53,7 @@ class Reading:
     down_payload: int
     up_frames: int
     down_frames: int
-    lone: int  # of those down, with no more than an acknowledgement
+    lone: int  # of those down, with neither rows nor results
     sections: int  # both ways
     up_rows: int
     down_rows: int
