@@ -31,6 +31,7 @@ from anabranch.edge.wishes import Requests, Wishes
 from anabranch.errors import AnabranchError
 from anabranch.testing.lab.devices import name_of
 from anabranch.testing.lab.line import HEADERS
+from anabranch.testing.lab.results import CloudViews, rows_of
 from anabranch.testing.lab.workload import Workload
 
 __all__ = ["Lab", "Reading"]
@@ -159,10 +160,11 @@ class Lab:
         return process
 
     async def _stop(self) -> None:
-        if hasattr(self, "_serving"):
-            self._serving.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._serving
+        for name in ("_serving", "_watching"):
+            if (task := getattr(self, name, None)) is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
         for process in self._running:
             with suppress(ProcessLookupError):
                 process.kill()
@@ -247,6 +249,18 @@ class Lab:
         """Seconds from a row of another device to each result on a device since the last call."""
         answers = await self._order(do="tell")
         return np.sort(np.array([delay for answer in answers for delay in answer["delays"]]))
+
+    def watch(self) -> CloudViews:
+        """Compute the views that are in the cloud, and take all results that are for it."""
+        views = CloudViews(self._broker)
+        self._watching = asyncio.create_task(views.run())
+        return views
+
+    async def kept(self) -> list[list[tuple[int, int, Any]]]:
+        """End all devices; number, time and position of each row that they put, by device."""
+        await self._order(do="end")
+        boxes = self._folder / "hub" / "outboxes"
+        return [rows_of(boxes / name_of(number)) for number in range(self.devices)]
 
     async def read(self) -> Reading:
         """The counters of now."""
