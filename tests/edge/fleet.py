@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sqlite3
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -52,12 +53,15 @@ def kept(folder: Path) -> tuple[list[tuple[int, int, list[float]]], Counter[Iden
 def twin(
     rows: Mapping[int, list[tuple[int, int, list[float]]]], pairs: list[tuple[int, int]]
 ) -> Counter[Identity]:
-    """Every pair of every view, by looking at all of them; rows by number of their stream."""
+    """Every pair of every view within the window; rows by number of their stream, by time."""
     found: Counter[Identity] = Counter()
     for view, (left, right) in enumerate(pairs):
+        times = [t for _, t, _ in rows[right]]
+        assert times == sorted(times)
         for n, t, (x, y) in rows[left]:
-            for m, s, (v, w) in rows[right]:
-                if abs(t - s) <= WINDOW and math.hypot(x - v, y - w) <= NEAR:
+            some = slice(bisect_left(times, t - WINDOW), bisect_right(times, t + WINDOW))
+            for m, _, (v, w) in rows[right][some]:
+                if math.hypot(x - v, y - w) <= NEAR:
                     found[view, n, m] += 1
     return found
 
