@@ -22,7 +22,7 @@ import numpy as np
 from anabranch.cli.steered import Steered
 from anabranch.edge.wishes import Requests, Wishes
 from anabranch.testing.lab.lab import Lab
-from anabranch.testing.lab.results import CloudViews, Identity
+from anabranch.testing.lab.results import CloudViews, expected
 from anabranch.testing.lab.workload import Workload
 from papers.race.drawing import COLOURS, draw
 
@@ -98,20 +98,6 @@ async def _compared(lab: Lab, views: CloudViews, workload: Workload) -> dict[str
         "double": sum(count - 1 for count in views.found.values()),
         "not due": len(views.found.keys() - due),
     }
-
-
-def expected(workload: Workload, rows: list[list[tuple[int, int, Any]]]) -> set[Identity]:
-    """The twin: of each view every two rows that are near each other in time and place."""
-    due: set[Identity] = set()
-    numbers = [np.array([n for n, _, _ in of], np.int64) for of in rows]
-    times = [np.array([t for _, t, _ in of], np.int64) for of in rows]
-    places = [np.array([xy for _, _, xy in of], float).reshape(-1, 2) for of in rows]
-    for view, (a, b) in enumerate(workload.pairs.tolist()):
-        for n, t, xy in zip(numbers[a].tolist(), times[a], places[a], strict=True):
-            near = np.abs(times[b] - t) <= workload.window
-            near &= np.hypot(*(places[b] - xy).T) <= workload.near
-            due |= {(view, n, m) for m in numbers[b][near].tolist()}
-    return due
 
 
 async def _read(lab: Lab, readings: list[dict[str, float]], begun: float) -> None:

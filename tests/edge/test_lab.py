@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from anabranch.testing.lab import measures
 from anabranch.testing.lab.lab import Lab, Reading
 from anabranch.testing.lab.line import Line
 from anabranch.testing.lab.measures import Goal, Load, _load, _predicted, _sizes, within
+from anabranch.testing.lab.results import expected
 from anabranch.testing.lab.workload import Workload
 
 HOUR = 3600.0
@@ -62,6 +64,45 @@ def test_a_line_delays_and_counts_both_ways() -> None:
         await writer.wait_closed()
         server.close()
         await server.wait_closed()
+
+    asyncio.run(story())
+
+
+def test_a_line_that_is_cut_lets_nobody_through_for_a_while() -> None:
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async def story() -> None:
+        server = await asyncio.start_server(hear, "127.0.0.1", 0)
+        line = Line(server.sockets[0].getsockname()[:2], 0.0)
+        port = await line.serve()
+        ends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        while line.counts()["open"] < 4:
+            await asyncio.sleep(0)
+        line.cut(0.5, HOUR)
+        while len(line.ends) > 2:
+            await asyncio.sleep(0)
+        ends.append(await asyncio.open_connection("127.0.0.1", port))
+        with suppress(ConnectionError):
+            assert await ends[-1][0].read() == b""
+        assert line.is_cut and line.connections == 4
+        line.cut(0.0, 0.0)
+        ends.append(await asyncio.open_connection("127.0.0.1", port))
+        while line.connections < 5:
+            await asyncio.sleep(0)
+        assert not line.is_cut and len(line.ends) == 3
+        line.close()
+        for reader, writer in ends:
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+        server.close()
+        await server.wait_closed()
+        for _ in range(20):  # until all ends have closed
+            await asyncio.sleep(0)
 
     asyncio.run(story())
 
@@ -284,3 +325,45 @@ def test_devices_send_the_rows_that_the_plan_says(
         assert found.up > found.up_payload > 0 and found.wire > found.up + found.down
 
     asyncio.run(story())
+
+
+@pytest.mark.services
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_connections_that_are_cut_while_views_move_lose_and_double_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of all connections break, twice, and nobody comes back for some seconds."""
+    from scripts.services.nats import server
+    from tests.sinks.stories import needed
+
+    monkeypatch.setenv("PATH", str(Path(needed(server)).parent), prepend=":")
+    workload = replace(
+        Workload.sampled(6, friends=1.5, near=400.05, window=2_000_000, deliver=("cloud",), tick=0),
+        periods=np.full(6, 0.4),
+    )
+    names = list(map(workload.name, range(len(workload.pairs))))
+    cloud = dict.fromkeys(names, "cloud")
+    first = {name: f"d{a:05d}" for name, (a, _) in zip(names, workload.pairs, strict=True)}
+
+    async def story() -> tuple[Any, Any, list[dict[str, str]], int]:
+        async with Lab(6, round_trip=0.02, flush="0.5 seconds", ack_after=1.0) as lab:
+            views = lab.watch()
+            await lab.adoption(await lab.deploy(workload, cloud))
+            at, places = asyncio.create_task(lab.put(workload, 24.0)), []
+            for location in (first, cloud):
+                await asyncio.sleep(3)
+                await asyncio.gather(lab.cut(0.5, 4.0), lab.move(location))
+                await asyncio.sleep(7)
+                places.append(lab.places())
+            await at
+            await lab.settled(views)
+            rows = await lab.kept()
+            made = (await lab._ask(lab._line, ""))["connections"]
+            assert made >= 6 + 2 * 3  # a device whose connection broke has made another
+            return views.found, expected(workload, rows), places, sum(map(len, rows))
+
+    found, due, places, rows = asyncio.run(story())
+    assert places == [first, cloud] and rows >= 6 * 24 / 0.4 / 2
+    assert len(due) > 100 and found == Counter(dict.fromkeys(due, 1))

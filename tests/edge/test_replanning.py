@@ -28,8 +28,9 @@ from anabranch.edge.placements import Entry
 from anabranch.edge.wishes import Requests, Wishes
 from anabranch.placement.steering import _DEFINITION
 from anabranch.testing.lab.devices import name_of
+from anabranch.testing.lab.results import expected
 from anabranch.testing.lab.workload import Workload
-from papers.race.replanned import between, changed, expected, told
+from papers.race.replanned import between, changed, told
 
 SECOND = 1_000_000
 WINDOW = 5 * SECOND

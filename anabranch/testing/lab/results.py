@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+import numpy as np
 from nats.aio.msg import Msg
 from nats.errors import Error
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
@@ -22,8 +23,9 @@ from anabranch.edge.frames import decode_down
 from anabranch.edge.mail import fresh_results
 from anabranch.edge.sections import Results
 from anabranch.edge.streams import Streams, connect
+from anabranch.testing.lab.workload import Workload
 
-__all__ = ["CloudViews", "Identity", "identities", "rows_of"]
+__all__ = ["CloudViews", "Identity", "expected", "identities", "rows_of"]
 
 Identity = tuple[int, int, int]
 """A view, and the numbers of the two rows."""
@@ -42,6 +44,23 @@ def rows_of(folder: Path) -> list[tuple[int, int, Any]]:
         return [(n, t, msgpack.unpackb(content)["xy"]) for n, t, content in found]
     finally:
         base.close()
+
+
+def expected(workload: Workload, rows: list[list[tuple[int, int, Any]]]) -> set[Identity]:
+    """The twin: of each view every two rows that are near each other in time and place.
+
+    Of a workload whose views need every row.
+    """
+    due: set[Identity] = set()
+    numbers = [np.array([n for n, _, _ in of], np.int64) for of in rows]
+    times = [np.array([t for _, t, _ in of], np.int64) for of in rows]
+    places = [np.array([xy for _, _, xy in of], float).reshape(-1, 2) for of in rows]
+    for view, (a, b) in enumerate(workload.pairs.tolist()):
+        for n, t, xy in zip(numbers[a].tolist(), times[a], places[a], strict=True):
+            near = np.abs(times[b] - t) <= workload.window
+            near &= np.hypot(*(places[b] - xy).T) <= workload.near
+            due |= {(view, n, m) for m in numbers[b][near].tolist()}
+    return due
 
 
 class CloudViews:
