@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -69,28 +70,35 @@ def test_a_line_delays_and_counts_both_ways() -> None:
 
 
 def test_a_line_that_is_cut_lets_nobody_through_for_a_while() -> None:
+    heard: list[str] = []
+
     async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
+        heard.append("begin")
+        with suppress(ConnectionError):
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+        heard.append("end")
+
+    async def until(holds: Callable[[], bool]) -> None:
+        while not holds():
+            await asyncio.sleep(0)
 
     async def story() -> None:
         server = await asyncio.start_server(hear, "127.0.0.1", 0)
         line = Line(server.sockets[0].getsockname()[:2], 0.0)
         port = await line.serve()
         ends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
-        while line.counts()["open"] < 4:
-            await asyncio.sleep(0)
+        await until(lambda: heard.count("begin") == 4)
         line.cut(0.5, HOUR)
-        while len(line.ends) > 2:
-            await asyncio.sleep(0)
+        await until(lambda: len(line.ends) == 2)
         ends.append(await asyncio.open_connection("127.0.0.1", port))
         with suppress(ConnectionError):
             assert await ends[-1][0].read() == b""
         assert line.is_cut and line.connections == 4
         line.cut(0.0, 0.0)
         ends.append(await asyncio.open_connection("127.0.0.1", port))
-        while line.connections < 5:
-            await asyncio.sleep(0)
+        await until(lambda: heard.count("begin") == 5)
         assert not line.is_cut and len(line.ends) == 3
         line.close()
         for reader, writer in ends:
@@ -101,7 +109,8 @@ def test_a_line_that_is_cut_lets_nobody_through_for_a_while() -> None:
                 await writer.wait_closed()
         server.close()
         await server.wait_closed()
-        for _ in range(20):  # until all ends have closed
+        await until(lambda: heard.count("end") == 5)
+        for _ in range(20):  # lines have ends without a word of their own
             await asyncio.sleep(0)
 
     asyncio.run(story())
