@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test check slow services laws fuzz soak chaos news compat wheel docs scale bench flink pictures images notebooks cast words clean pathway
+.PHONY: help setup demo test check slow services laws fuzz soak chaos worlds kills news compat wheel docs scale bench flink pictures images notebooks cast words clean pathway
 
 help:
 	@echo "make demo    set up and watch live channels being correlated: real video if it can be fetched in 30 s, else made up"
@@ -20,6 +20,8 @@ help:
 	@echo "make fuzz    100,000 random calls and their rows against the twins (CASES=, SPARK_CASES=, REPORT=)"
 	@echo "make soak    correlate, how=, dedupe, groups, nearest and assemble for an hour (HOURS=, SHORT=1: undecided figures pass, REPORT=): flat memory, exact answers, report and picture"
 	@echo "make chaos   the same queries while plans change and things break (KILLS=, PLANS=, MINUTES=, REPORT=, SCENE=local, cluster, broker or clock): nothing lost, nothing double; needs root (WITHOUT=disk: not), Maven and a C compiler"
+	@echo "make worlds  devices, relay, keeper and views in a box (SEEDS=0:20000), added up over runs of the same code"
+	@echo "make kills   devices, relay and broker as processes, killed at random (KILLS=100 of each): nothing lost, nothing double"
 	@echo "make compat  every verb on Spark 4.1, 4.2 and 4.3, each in an environment of its own (SPARK=4.2: one)"
 	@echo "make wheel   build the wheel, install it read-only, and run it as a user without a home"
 	@echo "make docs    the documentation as a site, with the API reference, under site/"
@@ -79,7 +81,7 @@ services: setup
 laws: setup
 	ANABRANCH_PROFILE=laws $(PYTEST) -m "(hypothesis or worlds) and not slow and not services"
 
-# What came out of these three is in docs/reliability.md.
+# What came out of these is in docs/reliability.md.
 fuzz: setup
 	$(BIN)/python -m scripts.reliability.fuzz --cases $(or $(CASES),100000) --spark $(or $(SPARK_CASES),200) $(if $(REPORT),--report $(REPORT))
 
@@ -89,6 +91,12 @@ soak: setup
 chaos: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[kafka]"
 	$(BIN)/python -m scripts.reliability.chaos $(if $(SCENE),--scene $(SCENE)) $(if $(WITHOUT),--without $(WITHOUT)) --kills $(or $(KILLS),100) --plans $(or $(PLANS),1000) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(REPORT),--report $(REPORT))
+
+worlds: setup
+	$(BIN)/python -m scripts.reliability.worlds --seeds $(or $(SEEDS),0:20000) --processes $(JOBS) $(if $(REPORT),--report $(REPORT))
+
+kills: setup
+	$(BIN)/python -m scripts.reliability.kills --kills $(or $(KILLS),100) $(if $(REPORT),--report $(REPORT))
 
 compat: setup
 	$(BIN)/python scripts/compat.py $(SPARK)

@@ -11,8 +11,10 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from anabranch.edge.book import Book
+from anabranch.edge.definitions import View
 from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.ownership import NOWHERE
 from anabranch.edge.serving import Cloud
@@ -50,13 +52,20 @@ class RowSizes:
         self._seen: dict[str, tuple[float, int, int]] = {}  # when, rows and bytes
         self._lately: dict[str, tuple[float, float]] = {}  # rows and bytes, those of before less
         self._mean = _ROW  # of all devices
+        self._relay: Any = None  # whose counts were seen last
 
-    def note(self, now: float, rows: Mapping[str, int], carried: Mapping[str, int]) -> None:
-        """How many rows have come of each device so far, in frames of how many bytes."""
+    def note(
+        self, now: float, rows: Mapping[str, int], carried: Mapping[str, int], relay: Any = None
+    ) -> None:
+        """How many rows a relay has had of each device so far, in frames of how many bytes.
+
+        One that starts anew counts from 0, and may have had more by now than the one before.
+        """
+        if relay is not self._relay:
+            self._relay = relay
+            self._seen = {device: (when, 0, 0) for device, (when, _, _) in self._seen.items()}
         for device, count in rows.items():
             when, had, size = self._seen.get(device, (now, 0, 0))
-            if count < had:  # of another relay
-                had, size = 0, 0
             if count > had:
                 self._seen[device] = now, count, carried[device]
                 less = math.exp(-max(now - when, 0.0) / _LATELY)
@@ -85,6 +94,7 @@ class Steered:
         self._looked = 0.0
         self._refused = ""  # why the newest request was, once it has been said
         self._counting: Counting | None = None
+        self._counted: Any = None  # the relay whose bytes are
         self._views: dict[str, Running] = {}  # as they ran when they were looked at last
         self._sizes = RowSizes()
 
@@ -98,8 +108,8 @@ class Steered:
 
     def _count(self, cloud: Cloud) -> None:
         """Write what crosses each link beside the plan; a full disk must not stop the hub."""
-        if self._counting is None:
-            self._counting = Counting(cloud.hub.control)
+        if self._counting is None or self._counted is not cloud.relay:  # which counts from 0
+            self._counting, self._counted = Counting(cloud.hub.control), cloud.relay
         with suppress(OSError):
             plan, cost = self._steering.plan, self._steering.cost
             self._counting.note(time.time(), cloud.relay.bytes, plan, cost)
@@ -115,14 +125,14 @@ class Steered:
             self._costs, self._steering = costs, Steering(*costs)
         cloud.keeper.watermark = asked.watermark or cloud.keeper.watermark
         homes = {stream.name: stream.home for stream in asked.streams}
-        self._sizes.note(now, cloud.relay.rows, cloud.relay.carried)
+        self._sizes.note(now, cloud.relay.rows, cloud.relay.carried, cloud.relay)
         for stream, rate in cloud.rates.items():
             if stream in homes:
                 self._steering.report(stream, {1.0: rate * self._sizes.of(homes[stream])})
         away = {home for home in homes.values() if now - cloud.relay.heard[home] > _AWAY}
         numbers = {view.name: number for number, view in enumerate(book.views)}
         decisions = self._steering.decide(
-            now, self._running(asked, book, now, numbers), homes, away
+            now, self._running(asked, keeper, book, now, numbers), homes, away
         )
         if not self._is_done(asked, keeper, book, numbers):
             begun = {one.view: one.place for one in decisions if one.origin is None}
@@ -145,19 +155,21 @@ class Steered:
         """
         if self._judged is None or self._judged[0] is not asked or self._judged[1] is not keeper:
             return False
-        return bool(self._refused) or (
-            all(view.name in numbers for view in asked.views)
-            and all(
-                name in self._views or book.place(number) == NOWHERE
-                for name, number in numbers.items()
-            )
+        if self._refused:
+            return True
+        runs = {name: n for name, n in numbers.items() if book.place(n) != NOWHERE}
+        return runs.keys() <= self._views.keys() and all(
+            _is_as_asked(view, asked, book, runs[view.name])
+            if view.name in runs
+            else _waits(view, asked, keeper)
+            for view in asked.views
         )
 
     def _enact(self, asked: Wishes, keeper: KeeperState, book: Book, begun: dict[str, str]) -> None:
         """Do what is asked for; a request that cannot run is refused, and what runs goes on."""
         why = ""
         try:
-            asked.enact(keeper, book, lambda name: begun.get(name, "cloud"))
+            asked.enact(keeper, book, lambda name: begun.get(name) or self._place(name))
         except InvalidCall as error:
             why = str(error)
         if why and why != self._refused:
@@ -165,8 +177,18 @@ class Steered:
             print(words, file=sys.stderr, flush=True)
         self._refused, self._judged = why, (asked, keeper)
 
+    def _place(self, name: str) -> str:
+        """Where a view is that begins anew at once."""
+        runs = self._views.get(name)
+        return (runs.place if runs is not None else None) or "cloud"
+
     def _running(
-        self, asked: Wishes, book: Book, now: float, numbers: Mapping[str, int]
+        self,
+        asked: Wishes,
+        keeper: KeeperState,
+        book: Book,
+        now: float,
+        numbers: Mapping[str, int],
     ) -> list[Running]:
         """All views that are asked for, as they run; most of them do as they did a second ago."""
         fresh, self._wishes = asked is not self._wishes, asked
@@ -174,10 +196,10 @@ class Steered:
         before, self._views = self._views, {}
         for view in asked.views:
             number, old = numbers.get(view.name), before.get(view.name)
-            place = None if number is None else book.place(number)
-            if place == NOWHERE:
+            place = None if number is None else book.place(number) or None
+            if place is None and _waits(view, asked, keeper):
                 continue
-            has_moved = number is None or book.has_moved(number)
+            has_moved = number is None or place is None or book.has_moved(number)
             if fresh or old is None or (old.place, old.has_moved) != (place, has_moved):
                 # Where it began, or was before this process did, nobody has chosen lately.
                 since = -math.inf
@@ -188,3 +210,15 @@ class Steered:
                 old = Running(view.name, inputs, view.shares, window, place, since, has_moved)
             self._views[view.name] = old
         return list(self._views.values())
+
+
+def _waits(view: View, asked: Wishes, keeper: KeeperState) -> bool:
+    """Whether a view can begin only once a device is back."""
+    return any(asked.streams[k].home in keeper.left for k in view.inputs)
+
+
+def _is_as_asked(view: View, asked: Wishes, book: Book, number: int) -> bool:
+    """Whether what runs under a view's name is that view."""
+    runs = book.views[number]
+    inputs = [asked.streams[k].name for k in view.inputs]
+    return runs.shares == view.shares and inputs == [book.streams[k].name for k in runs.inputs]

@@ -150,7 +150,10 @@ class Agent:
         return self._client is not None and self._client.is_connected
 
     async def leave(self) -> None:
-        """Leave for good: the cloud has all rows when this returns; views over them end."""
+        """Leave: the cloud has all rows when this returns; views over them end.
+
+        Once an agent is started again on this device's outbox, they begin anew.
+        """
         await self.drained()
         await self._enqueue(self._state.leave())
         await self.drained()

@@ -18,7 +18,6 @@ from anabranch.edge.frames import (
     Output,
     Up,
     decode_output,
-    decode_up,
     encode_output,
     encode_up,
 )
@@ -26,14 +25,15 @@ from anabranch.edge.mail import fresh_results
 from anabranch.edge.meter import Meter, due_rates
 from anabranch.edge.own_stream import OwnStream, Row, portion
 from anabranch.edge.ownership import EARLIEST
+from anabranch.edge.presence import Presence
 from anabranch.edge.sections import Results, Section
 from anabranch.edge.sending import Sending
 from anabranch.edge.splitting import shared
-from anabranch.errors import StateMismatch
+from anabranch.edge.versions import check_version
 
 __all__ = ["AgentState", "Effects"]
 
-_VERSION = 4
+_VERSION = 5
 
 
 class AgentState:
@@ -68,12 +68,10 @@ class AgentState:
         window: int = 262_144,
         portion: int = 100_000,
     ) -> None:
-        self.device = device
-        self.incarnation = incarnation
+        self.device, self.incarnation = device, incarnation
         self.epoch = -1
         self.evaluator = Evaluator(device)
-        self._token, self._slack, self._beat = token, slack, beat
-        self._portion = portion
+        self._token, self._slack, self._beat, self._portion = token, slack, beat, portion
         self._begun = False
         self._seen = -1
         self._sending = Sending(window)
@@ -87,6 +85,7 @@ class AgentState:
         self._meters: dict[str, Meter] = {}
         self.clock: float | None = None  # seconds that it is ahead of the broker's, to be reported
         self._stopped = ""
+        self._presence = Presence()
 
     @classmethod
     def restore(
@@ -125,7 +124,8 @@ class AgentState:
     @property
     def waiting(self) -> bool:
         """Whether the cloud has not acknowledged all that it asked for."""
-        return bool(self._sending.kept) or (self.epoch >= 0 and bool(self._pending))
+        unsaid = self._presence.left and self._presence.waiting
+        return bool(self._sending.kept) or unsaid or (self.epoch >= 0 and bool(self._pending))
 
     @property
     def begun(self) -> bool:
@@ -175,10 +175,12 @@ class AgentState:
         for own in self._own.values():
             own.watermark = max(own.watermark, own.newest - 1, now - self._slack)
         extras: dict[str, Any] = {}
-        if rates := due_rates(self._own.values(), self._meters, now):
-            extras["rates"] = rates
-        if self.clock is not None:
-            extras["clock"], self.clock = self.clock, None
+        if self._seen >= 0:  # whoever has had nothing of its mailbox has sent no frame
+            if rates := due_rates(self._own.values(), self._meters, now):
+                extras["rates"] = rates
+            if self.clock is not None:
+                extras["clock"], self.clock = self.clock, None
+            extras |= self._presence.due()
         self._frame(effects, extras)
         return self._done(effects)
 
@@ -213,9 +215,10 @@ class AgentState:
         return self._done(self.connect())
 
     def leave(self) -> Effects:
-        """Leave for good: what was put goes out, and views over this device's streams end."""
+        """Leave, until it starts again: what was put goes out, and views over its streams end."""
         effects = Effects()
-        self._frame(effects, {"bye": True})
+        self._presence.leave()
+        self._frame(effects, self._presence.due() if self._seen >= 0 else {})
         return self._done(effects)
 
     def connect(self, now: int | None = None) -> Effects:
@@ -268,8 +271,6 @@ class AgentState:
         for own in self._own.values():
             own.following += base
         self._pending = [replace(row, n=row.n + base) for row in self._pending]
-        for content in self._sending.clear():  # which have no rows yet
-            self._emit(effects, [], decode_up(content).extras)
         effects.send.append(self._hello())
         self._done(effects)
 
@@ -377,20 +378,18 @@ class AgentState:
         own = [one.to_form() for one in self._own.values()]
         head = [self.epoch, self._begun, self._seen, self._stopped, self._adopted, self._had]
         outgoing = encode_output(Output(0, tuple(self._outgoing)))
-        sending = self._sending.to_form()
-        rest = [sending, self._uploads, own, outgoing, self.evaluator.snapshot()]
+        sending = [self._presence.to_form(), self._sending.to_form()]
+        rest = [*sending, self._uploads, own, outgoing, self.evaluator.snapshot()]
         blob: bytes = msgpack.packb([_VERSION, *head, *rest])
         return blob
 
     def _load(self, state: bytes) -> None:
         version, *form = msgpack.unpackb(state, strict_map_key=False)
-        if version != _VERSION:
-            raise StateMismatch(
-                f"the state of device {self.device!r} has version {version!r}, and this is "
-                f"{_VERSION}: go on with the version that wrote it, or begin a new outbox"
-            )
+        what = f"the state of device {self.device!r}"
+        check_version(what, version, _VERSION, "begin a new outbox")
         self.epoch, self._begun, self._seen, self._stopped, self._adopted, self._had = form[:6]
-        sending, uploads, own, outgoing, evaluator = form[6:]
+        left, sending, uploads, own, outgoing, evaluator = form[6:]
+        self._presence.load(left)
         self._sending.load(sending)
         self._uploads = tuple((stream, share, until) for stream, share, until in uploads)
         self._own = {one.name: one for one in map(OwnStream.from_form, own)}

@@ -20,6 +20,7 @@ from anabranch.edge.directives import Directive, Hosted, read_directive, write_d
 from anabranch.edge.held import Held
 from anabranch.edge.ownership import LATEST, horizon, marks, owners
 from anabranch.edge.sections import Results, Section
+from anabranch.edge.versions import check_version
 from anabranch.errors import StateMismatch
 
 __all__ = ["Evaluator"]
@@ -243,11 +244,7 @@ class Evaluator:
     def restore(cls, blob: bytes) -> Evaluator:
         """The evaluator of a snapshot."""
         version, *rest = msgpack.unpackb(blob, strict_map_key=False)
-        if version != _VERSION:
-            raise StateMismatch(
-                f"the state of an evaluator has version {version!r}, and this is {_VERSION}: go on "
-                "with the version that wrote it, or begin anew"
-            )
+        check_version("the state of an evaluator", version, _VERSION, "begin anew")
         packed, held, done = rest
         place, directive, views = msgpack.unpackb(packed)
         found = cls(place)

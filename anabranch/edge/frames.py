@@ -58,7 +58,8 @@ class Up:
     # hello: next frame number; new: asks for an incarnation, by a number of its own choice;
     # fresh: whether it has heard nothing of the cloud in its incarnation;
     # adopted: [[epoch, newest t stamped below it], ...];
-    # rates: {stream: rows a second}; bye; clock: seconds ahead; at: when a hello was said;
+    # rates: {stream: rows a second}; bye: it leaves, False if it is back;
+    # clock: seconds ahead; at: when a hello was said;
     # again: [generation, the first frame that is sent again in it, checksum of the one before]
     before: int = 0  # checksum of the frame before it, 0 for the first
     check: int = 0  # its own, found by `decode_up`

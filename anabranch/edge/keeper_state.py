@@ -40,6 +40,7 @@ class KeeperState:
         self._ahead: list[Entry] = []  # decided, and perhaps not folded
         self._wishes = Entry(-1)
         self._causes: dict[str, Any] = {}
+        self.left: frozenset[str] = frozenset()  # devices that are not there for now
 
     def add(
         self,
@@ -49,7 +50,10 @@ class KeeperState:
     ) -> None:
         """Wish for views, each at a place; their inputs are counted in `streams`.
 
-        Streams, definitions and views that are known by name are not added again.
+        Streams, definitions and views that are known by name are not added again. A view that has
+        ended begins anew: with another number, so that its results are no others' than its own. One
+        that is there over other streams or with other shares ends, and begins anew with these.
+        Views over devices that have left wait until these are back.
         """
         wish, book = self._wishes, self._book
         ahead = [*self.waiting(), wish]
@@ -66,22 +70,40 @@ class KeeperState:
         if changed:
             names = ", ".join(map(repr, changed))
             check.say(f"view {names} is there with another definition: give the new one a new name")
-        there = {view.name for view in book.views}
-        there |= {view.name for entry in ahead for view, _ in entry.views}
-        added, tried = [], set[str]()
+        asked, tried = [], set[str]()
         for view, place in views:
             check.problems += _problems(by_name.get(view.definition), view, streams, tried)
-            if view.name not in there:
+            if self.left.isdisjoint(streams[k].home for k in view.inputs):
                 inputs = tuple(numbers[streams[k].name] for k in view.inputs)
-                added.append((replace(view, inputs=inputs), place))
+                asked.append((replace(view, inputs=inputs), place))
         check.refuse("view")
+        there = self._there(ahead)
+        added = []
+        for view, place in asked:
+            number, runs = there.get(view.name, (None, None))
+            if runs is not None and runs != view and number is not None and self.remove(number):
+                runs = None
+            if runs is None:
+                added.append((view, place))
         new = [by_name[name] for name in by_name if name not in old]
+        wish = self._wishes
         self._wishes = replace(
             wish,
             streams=(*wish.streams, *fresh),
             definitions=(*wish.definitions, *new),
             views=(*wish.views, *added),
         )
+
+    def _there(self, ahead: Iterable[Entry]) -> dict[str, tuple[int | None, View]]:
+        """Views whose end is not decided, by name; those that have begun with their number."""
+        book, ahead = self._book, list(ahead)
+        ended = {number for entry in ahead for number in entry.removed}
+        found: dict[str, tuple[int | None, View]] = {
+            view.name: (number, view)
+            for number, view in enumerate(book.views)
+            if number not in ended and book.place(number) != NOWHERE
+        }
+        return found | {view.name: (None, view) for entry in ahead for view, _ in entry.views}
 
     def move(self, view: int, place: str) -> bool:
         """Wish for a view at another place; False if it is there, has ended, or is yet moving."""
@@ -100,6 +122,15 @@ class KeeperState:
         wish = self._wishes
         self._wishes = replace(wish, moves=wish.moves[:-1], removed=(*wish.removed, view))
         return True
+
+    def without(self, devices: Iterable[str]) -> None:
+        """End the views over streams of devices that have left; until they are back none begins."""
+        self.left, book = frozenset(devices), self._book
+        mine = [k for k, stream in enumerate(book.streams if self.left else ())]
+        mine = [k for k in mine if book.streams[k].home in self.left]
+        for view in sorted({view for stream in mine for view in book.by_stream.get(stream, ())}):
+            if book.place(view) != NOWHERE and self.remove(view):
+                self.because({"rule": "bye"})
 
     def presume(self, stream: int, watermark: int) -> None:
         """A stream is silent: rows up to this watermark that have not come are late from now on."""

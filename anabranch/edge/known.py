@@ -27,7 +27,7 @@ class KnownDevice:
     latest: int = EARLIEST  # time of the newest row
     asked: int = -1  # the frame for which a rewind was asked
     unacked: int = 0
-    left: bool = False  # whether it said that it leaves for good
+    left: bool = False  # whether it said that it leaves, and not that it is back
     check: int = 0  # checksum of the newest frame
     given: int = 0  # the largest incarnation that was given to it
     token: int = -1  # to whom

@@ -8,6 +8,7 @@ costs a report a minute.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ _SECOND = 1_000_000
 _FIRST = 5 * _SECOND  # until the first report
 _WINDOW = 300 * _SECOND  # that a rate is taken over at most
 _EVERY = 60 * _SECOND  # between reports at most: they say, too, that the device is there
+_LOOK = _SECOND // 4  # between looks for a change: each is at 300 counts
 _CHANGED = 0.2
 _SETTLED = 20 * _SECOND  # after which a further change is another one
 _SURE = 8.0  # how much likelier a change must be than none, as a logarithm
@@ -49,35 +51,48 @@ class Meter:
     told: float | None = None
     at: int = 0  # when it was told
     lasted: int = 0  # the time that it was taken over
-    counts: deque[tuple[int, int]] = field(default_factory=deque)  # until when, rows
+    until: list[int] = field(default_factory=list)  # of each count, of a second or more
+    rows: list[int] = field(default_factory=list)
+    total: int = 0  # of all counts
+    looked: int = 0  # when a change was looked for last
     changes: deque[int] = field(default_factory=deque)  # when there were any, lately
 
     def count(self, now: int, rows: int) -> None:
         """Rows that came since the last count."""
-        newest = self.counts[-1][0] if self.counts else self.begun
+        newest = self.until[-1] if self.until else self.begun
         if self.begun is None or newest is None or now < newest or now == self.begun:
             self.begun, self.told = now, None  # or the clock was set back
-            self.counts.clear()
+            self._forget(len(self.until))
             self.changes.clear()
             return
-        before = self.counts[-2][0] if len(self.counts) > 1 else self.begun
-        if self.counts and (now == newest or now - before < _SECOND):  # a flush may be short
-            rows += self.counts.pop()[1]
-        self.counts.append((now, rows))
+        self.total += rows
+        before = self.until[-2] if len(self.until) > 1 else self.begun
+        if self.until and (now == newest or now - before < _SECOND):  # a flush may be short
+            self.until[-1] = now
+            self.rows[-1] += rows
+        else:
+            self.until.append(now)
+            self.rows.append(rows)
+
+    def _forget(self, count: int) -> None:
+        """Forget the oldest counts."""
+        self.total -= sum(self.rows[:count])
+        del self.until[:count], self.rows[:count]
 
     def due(self, now: int) -> float | None:
         """Rows per second, if that is to be reported now."""
         if self.begun is None:
             return None
-        while self.counts and self.counts[0][0] <= now - _WINDOW:
-            self.begun = self.counts.popleft()[0]
+        if old := bisect_right(self.until, now - _WINDOW):
+            self.begun = self.until[old - 1]
+            self._forget(old)
         while self.changes and self.changes[0] <= now - _WINDOW:
             self.changes.popleft()
         changed = self.told is not None and self._forget_former(now)
         lasted = now - self.begun
         if not lasted or (self.told is None and lasted < _FIRST):
             return None
-        rate = round(sum(rows for _, rows in self.counts) * _SECOND / lasted, 3)
+        rate = round(self.total * _SECOND / lasted, 3)
         told, better = self.told, changed or lasted >= 2 * self.lasted
         if (
             told is not None
@@ -90,11 +105,11 @@ class Meter:
 
     def _forget_former(self, now: int) -> bool:
         """Forget the counts of before a change, if there was one that chance does not explain."""
-        if self.begun is None or len(self.counts) < 2:
+        if self.begun is None or len(self.until) < 2 or abs(now - self.looked) < _LOOK:
             return False
-        until, rows = np.array(self.counts, np.int64).T
-        lasted = np.diff(until, prepend=self.begun) / _SECOND
-        n, d = np.cumsum(rows), np.cumsum(lasted)
+        self.looked = now
+        rows = np.array(self.rows)
+        n, d = np.cumsum(rows), (np.array(self.until) - self.begun) / _SECOND
         later = n[-1] - n[:-1], d[-1] - d[:-1]
         gain = _likelihood(n[:-1], d[:-1]) + _likelihood(*later) - _likelihood(n[-1:], d[-1:])
         at = int(np.argmax(gain))
@@ -103,14 +118,15 @@ class Meter:
             return False
         # Rows that come in bursts vary by more than chance, those of a clock by less. Who changes
         # often must change by more, so that bursts have time to be known as such.
-        varied = _varied(rows, lasted * np.where(np.arange(len(rows)) <= at, before, after))
-        former = sum(change <= now - _SETTLED for change in self.changes)
-        if gain[at] < _SURE * max(varied, _EVEN) * (1 + former):
+        former = 1 + sum(change <= now - _SETTLED for change in self.changes)
+        if gain[at] < _SURE * _EVEN * former:
             return False
-        at += 1
+        expected = np.diff(d, prepend=0.0) * np.where(np.arange(len(rows)) <= at, before, after)
+        if gain[at] < _SURE * max(_varied(rows, expected), _EVEN) * former:
+            return False
         self.changes.append(now)
-        self.begun = int(until[at - 1])
-        self.counts = deque(list(self.counts)[at:])
+        self.begun = self.until[at]
+        self._forget(at + 1)
         return True
 
 

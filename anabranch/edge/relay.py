@@ -87,7 +87,7 @@ class Relay:
         self._appends = Appends(client)
         self.bytes: Counter[tuple[str, str]] = Counter()  # by direction and device: payload
         self.frames: Counter[tuple[str, str]] = Counter()
-        self.lone = 0  # frames to devices with no more than an acknowledgement
+        self.lone = 0  # frames to devices with neither rows nor results, as acknowledgements
         self.sections: Counter[str] = Counter()  # by direction
         self.rows: Counter[str] = Counter()  # that devices sent
         self.carried: Counter[str] = Counter()  # bytes of the frames with these rows

@@ -24,6 +24,7 @@ from anabranch.edge.mail import Covered, Mail, Message
 from anabranch.edge.ownership import CLOUD, EARLIEST, NOWHERE
 from anabranch.edge.placements import Entry
 from anabranch.edge.sections import Results, Section, thinned
+from anabranch.edge.versions import check_version
 from anabranch.errors import StateMismatch
 
 __all__ = ["RECOVER", "Covered", "Message", "RelayState"]
@@ -170,7 +171,7 @@ class RelayState:
 
     @property
     def left(self) -> list[str]:
-        """Devices that have left for good."""
+        """Devices that have left, and are not back."""
         return [name for name, known in self._devices.items() if known.left]
 
     def stop(self, device: str, seen: int) -> None:
@@ -202,11 +203,8 @@ class RelayState:
         Without it nothing is: the relay as it was, of streams that may be lost.
         """
         version, *form = msgpack.unpackb(blob, strict_map_key=False)
-        if version != _VERSION:
-            raise StateMismatch(
-                f"the state of a relay has version {version!r}, and this is {_VERSION}: go on with "
-                "the version that wrote it, or remove it to fold UP from its beginning"
-            )
+        otherwise = "remove it to fold UP from its beginning"
+        check_version("the state of a relay", version, _VERSION, otherwise)
         buckets, generation, position, book, devices, before, *rest = form
         told, batches, shapes, counts = rest
         known = {subject: Covered(*found) for subject, found in before.items()}
@@ -309,7 +307,8 @@ class RelayState:
                 self._forward(self._watermark_of(stream), EARLIEST)
         if up.extras:
             self._reports.append((device, {**up.extras, "late": ()}))  # it says itself what is
-            known.left = known.left or up.extras.get("bye") is True
+            if type(bye := up.extras.get("bye")) is bool:
+                known.left = bye
         if known.unacked >= _UNACKED:
             self.acknowledge(device)
 

@@ -91,12 +91,6 @@ class Sending:
         self.acked = number
         self.kept = {n: frame for n, frame in self.kept.items() if n > number}
 
-    def clear(self) -> list[bytes]:
-        """Number from 0 again; the frames that there were."""
-        frames = list(self.kept.values())
-        self.kept, self.next, self.sent, self.check = {}, 0, -1, 0
-        return frames
-
     def due(self) -> list[bytes]:
         """What is to be sent now, in order, as far as the window allows."""
         found = []

@@ -14,7 +14,6 @@ from anabranch.calls import is_number
 from anabranch.edge.hub import Hub
 from anabranch.edge.keeper import Keeper
 from anabranch.edge.known import LATE_ROWS
-from anabranch.edge.ownership import NOWHERE
 from anabranch.edge.relay import Relay
 from anabranch.edge.streams import connect
 
@@ -92,7 +91,7 @@ class Cloud:
             while True:
                 await self.relay.turn()
                 self._take_reports()
-                self._end_views()
+                self.keeper.state.without(self.relay.state.left)
                 if self._decide is not None:
                     self._decide(self)
                 await self.keeper.turn(time.time_ns() // 1000)
@@ -131,15 +130,6 @@ class Cloud:
             late = {what: n for what, n in counts if what.startswith(LATE_ROWS)}
             late = {what.removeprefix(LATE_ROWS): n for what, n in late.items()}
             self.keeper.state.because({"late": late})
-
-    def _end_views(self) -> None:
-        """End the views over streams of devices that have left for good."""
-        book = self.relay.state.book
-        for device in self.relay.state.left:
-            mine = [k for k, stream in enumerate(book.streams) if stream.home == device]
-            for view in {view for stream in mine for view in book.by_stream.get(stream, ())}:
-                if book.place(view) != NOWHERE and self.keeper.state.remove(view):
-                    self.keeper.state.because({"rule": "bye"})
 
 
 async def _ignored(error: Exception) -> None:

@@ -165,6 +165,7 @@ class Switcher:
             if view in old and old[view] in number and plan.graph.pins[v] == FREE:
                 places[v] = number[old[view]]
         self.best = self.aim = plan
+        self._aimed = plan, {}
         self.places, self._price = places, price
         self.account = np.array([account.get(name, 0.0) for name in names])
         group = self._groups(plan.places)

@@ -31,9 +31,10 @@ DEVICES = (100, 200, 300, 400, 500)
 UP, DOWN, WHOLE, THEIRS = (COLOURS[name] for name in ("in", "out", "both", "theirs"))
 
 
-def measured(devices: int) -> dict[str, Any]:
+def measured(devices: int, processes: int) -> dict[str, Any]:
     """One run."""
-    found = asyncio.run(fleet(Workload.friends(devices), seconds=15.0, decide=Steered()))
+    workload = Workload.friends(devices)
+    found = asyncio.run(fleet(workload, seconds=15.0, processes=processes, decide=Steered()))
     for goal in goals(found):
         print(f"  {devices}: {goal.line()}", flush=True)
     return found
@@ -130,11 +131,14 @@ def main() -> None:
     parser.add_argument(
         "--devices", type=int, nargs="+", default=list(DEVICES), help="runs in place of former ones"
     )
+    parser.add_argument("--processes", type=int, default=2, help="that run the devices")
     options = parser.parse_args()
     runs = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     for devices in () if options.drawn else options.devices:
         others = [run for run in runs if run["devices"] != devices]
-        runs = sorted([*others, measured(devices)], key=lambda run: int(run["devices"]))
+        runs = sorted(
+            [*others, measured(devices, options.processes)], key=lambda run: int(run["devices"])
+        )
         RESULTS.write_text(json.dumps(runs) + "\n")
     for figure in FIGURES if options.figure == "all" else [int(options.figure)]:
         draw(figure, partial(FIGURES[figure], runs=runs))

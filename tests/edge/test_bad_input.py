@@ -233,3 +233,39 @@ def test_a_device_that_leaves_says_so_until_it_comes_back() -> None:
     assert again.left == ["ann"]
     again.frame(200, "ann", Up(2, -1, -1, -1, extras={"hello": 0}))
     assert again.left == []
+
+
+def test_a_device_that_starts_again_after_it_left_is_back() -> None:
+    """With the outbox and the incarnation that it had; put after `leave` says nothing yet."""
+    talk = Talk()
+    talk.begin()
+    ann = talk.agents["ann"]
+    kept = ann.leave()
+    talk.sent("ann", kept)
+    ann.put("gps[ann]", 50, {"x": 1.0})
+    talk.sent("ann", ann.flush(60))
+    assert talk.relay.left == ["ann"]
+    frames = list(ann._sending.kept.items())
+    again = AgentState.restore("ann", 1, ann.flush(60).state, [], frames, slack=0)
+    talk.sent("ann", again.connect())
+    assert talk.relay.left == ["ann"]
+    talk.sent("ann", again.flush(70))
+    assert talk.relay.left == []
+    state = again.flush(80).state
+    third = AgentState.restore("ann", 1, state, [], again._sending.kept.items(), slack=0)
+    assert third.flush(90).frames == []  # it has been said once
+
+
+def test_a_device_that_has_had_nothing_of_its_mailbox_sends_no_frame() -> None:
+    """Else a hello that was overtaken by it would pass for that of an outbox which went back."""
+    talk = Talk()
+    talk.begin()
+    new = talk.agents["ann"] = AgentState("ann", 2, slack=0)
+    hello = new.connect()
+    new.clock = 2.5
+    assert not new.leave().frames and not new.flush(5).frames and new.waiting
+    talk.sent("ann", hello)
+    assert talk.relay.left == []
+    assert new.seen >= 0
+    extras = [decode_up(content).extras for _, content in new.flush(10).frames]
+    assert extras == [{"clock": 2.5, "bye": True}]

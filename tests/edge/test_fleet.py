@@ -19,7 +19,8 @@ from anabranch.edge.broker import Broker, running
 from anabranch.edge.hub import Hub
 from anabranch.edge.serving import Cloud
 from anabranch.errors import StateMismatch
-from tests.edge.fleet import CloudViews, friends, kept, quiet, twin, walk
+from anabranch.testing.lab.results import CloudViews
+from tests.edge.fleet import friends, kept, quiet, twin, walk
 from tests.sinks.stories import needed
 
 pytestmark = [

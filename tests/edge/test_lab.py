@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +26,7 @@ from anabranch.testing.lab import measures
 from anabranch.testing.lab.lab import Lab, Reading
 from anabranch.testing.lab.line import Line
 from anabranch.testing.lab.measures import Goal, Load, _load, _predicted, _sizes, within
+from anabranch.testing.lab.results import expected
 from anabranch.testing.lab.workload import Workload
 
 HOUR = 3600.0
@@ -62,6 +65,53 @@ def test_a_line_delays_and_counts_both_ways() -> None:
         await writer.wait_closed()
         server.close()
         await server.wait_closed()
+
+    asyncio.run(story())
+
+
+def test_a_line_that_is_cut_lets_nobody_through_for_a_while() -> None:
+    heard: list[str] = []
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append("begin")
+        with suppress(ConnectionError):
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+        heard.append("end")
+
+    async def until(holds: Callable[[], bool]) -> None:
+        while not holds():
+            await asyncio.sleep(0)
+
+    async def story() -> None:
+        server = await asyncio.start_server(hear, "127.0.0.1", 0)
+        line = Line(server.sockets[0].getsockname()[:2], 0.0)
+        port = await line.serve()
+        ends = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        await until(lambda: heard.count("begin") == 4)
+        line.cut(0.5, HOUR)
+        await until(lambda: len(line.ends) == 2)
+        ends.append(await asyncio.open_connection("127.0.0.1", port))
+        with suppress(ConnectionError):
+            assert await ends[-1][0].read() == b""
+        assert line.is_cut and line.connections == 4
+        line.cut(0.0, 0.0)
+        ends.append(await asyncio.open_connection("127.0.0.1", port))
+        await until(lambda: heard.count("begin") == 5)
+        assert not line.is_cut and len(line.ends) == 3
+        line.close()
+        for reader, writer in ends:
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+        server.close()
+        await server.wait_closed()
+        await until(lambda: heard.count("end") == 5)
+        for _ in range(20):  # lines have ends without a word of their own
+            await asyncio.sleep(0)
 
     asyncio.run(story())
 
@@ -108,12 +158,15 @@ def test_a_phase_is_predicted_from_its_rates_and_the_phase_before() -> None:
     assert more == pytest.approx(60 * (same["around"] + same["scale"] * _sizes()[1]))
 
 
-def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reading ends later, when the last rows have come; nobody sends frames until then."""
-    pairs = np.array([[0, 1], [1, 2]])  # both at 1, the busiest
-    workload = Workload(pairs, np.ones((2, 2)), np.array([0.25, 0.2, 2.0]), tick=0)
-    seconds, counted = 16.0, 0.0
-    puts: list[float] = []  # with the first of which views move from device 0 to device 1
+def measured(
+    monkeypatch: pytest.MonkeyPatch, workload: Workload, seconds: float, moves: int
+) -> tuple[dict[str, Any], list[float]]:
+    """What `fleet` finds of a hub that is made up, and for how long rows were put each time.
+
+    While the first `moves` of these last, views move from device 0 to device 1 and back: once in
+    every two.
+    """
+    counted, puts = 0.0, list[float]()
     state = SimpleNamespace(counts={})
 
     class Hub:
@@ -132,7 +185,8 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
             return np.array([0.1, 0.1])
 
         def places(self) -> dict[str, str]:
-            return dict.fromkeys(map(workload.name, range(2)), f"d{min(len(puts), 1):05d}")
+            place = f"d{(min(len(puts), moves) + 1) // 2 % 2:05d}"
+            return dict.fromkeys(map(workload.name, range(2)), place)
 
         async def put(self, workload: Workload, seconds: float) -> dict[str, list[int]]:
             rows = {}
@@ -155,9 +209,35 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
     monkeypatch.setattr(asyncio, "sleep", at_once)
     monkeypatch.setattr(measures, "Lab", lambda *_, **more: given.append(more["decide"]) or Hub())
     found = asyncio.run(measures.fleet(workload, seconds=seconds, decide=print))
-    assert given == [print] and puts == 3 * [measures._SETTLING, seconds]  # the first one again
+    assert given == [print]
+    return found, puts
+
+
+def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reading ends later, when the last rows have come; nobody sends frames until then."""
+    pairs = np.array([[0, 1], [1, 2]])  # both at 1, the busiest
+    workload = Workload(pairs, np.ones((2, 2)), np.array([0.25, 0.2, 2.0]), tick=0)
+    seconds = 16.0
+    found, puts = measured(monkeypatch, workload, seconds, moves=1)
+    assert puts == 3 * [measures._SETTLING, seconds]  # the first one again
+    assert found["moved"] == {"first": False, "second": False}
+    assert all("views moved" not in goal.what for goal in measures.goals(found))
     # One a second of device 0 in either phase; of device 2 there are 8 in 16 seconds, before 4.
     assert found["predicted"]["up_frames"] == pytest.approx(100 + (16 + 8) - (16 + 4))
+
+
+@pytest.mark.parametrize(("moves", "mixed"), [(2 * measures._PHASES, 1), (100, 2)])
+def test_what_is_counted_while_views_move_is_a_goal_that_is_missed(
+    monkeypatch: pytest.MonkeyPatch, moves: int, mixed: int
+) -> None:
+    """In either phase: the reading is of several placements, and what it says is of none."""
+    pairs = np.array([[0, 1], [1, 2]])
+    workload = Workload(pairs, np.ones((2, 2)), np.array([0.25, 0.2, 2.0]), tick=0)
+    found, _ = measured(monkeypatch, workload, 16.0, moves)
+    goals = [goal for goal in measures.goals(found) if goal.what.startswith("views moved while")]
+    names = [f"views moved while the {phase} phase ran" for phase in ("first", "second")]
+    assert [goal.what for goal in goals] == names[:mixed]
+    assert all("MISSED" in goal.line() for goal in goals)
 
 
 def test_views_begin_where_the_lab_says_and_are_steered_from_there(tmp_path: Path) -> None:
@@ -254,3 +334,45 @@ def test_devices_send_the_rows_that_the_plan_says(
         assert found.up > found.up_payload > 0 and found.wire > found.up + found.down
 
     asyncio.run(story())
+
+
+@pytest.mark.services
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_connections_that_are_cut_while_views_move_lose_and_double_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of all connections break, twice, and nobody comes back for some seconds."""
+    from scripts.services.nats import server
+    from tests.sinks.stories import needed
+
+    monkeypatch.setenv("PATH", str(Path(needed(server)).parent), prepend=":")
+    workload = replace(
+        Workload.sampled(6, friends=1.5, near=400.05, window=2_000_000, deliver=("cloud",), tick=0),
+        periods=np.full(6, 0.4),
+    )
+    names = list(map(workload.name, range(len(workload.pairs))))
+    cloud = dict.fromkeys(names, "cloud")
+    first = {name: f"d{a:05d}" for name, (a, _) in zip(names, workload.pairs, strict=True)}
+
+    async def story() -> tuple[Any, Any, list[dict[str, str]], int]:
+        async with Lab(6, round_trip=0.02, flush="0.5 seconds", ack_after=1.0) as lab:
+            views = lab.watch()
+            await lab.adoption(await lab.deploy(workload, cloud))
+            at, places = asyncio.create_task(lab.put(workload, 24.0)), []
+            for location in (first, cloud):
+                await asyncio.sleep(3)
+                await asyncio.gather(lab.cut(0.5, 4.0), lab.move(location))
+                await asyncio.sleep(7)
+                places.append(lab.places())
+            await at
+            await lab.settled(views)
+            rows = await lab.kept()
+            made = (await lab._ask(lab._line, ""))["connections"]
+            assert made >= 6 + 2 * 3  # a device whose connection broke has made another
+            return views.found, expected(workload, rows), places, sum(map(len, rows))
+
+    found, due, places, rows = asyncio.run(story())
+    assert places == [first, cloud] and rows >= 6 * 24 / 0.4 / 2
+    assert len(due) > 100 and found == Counter(dict.fromkeys(due, 1))

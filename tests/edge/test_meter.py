@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from anabranch.edge import meter as meter_module
 from anabranch.edge.meter import Meter
 
 SECOND = 1_000_000
@@ -106,3 +107,17 @@ def test_two_counts_at_one_time_are_one(seconds: tuple[int, ...], rows: int) -> 
 def test_a_silent_stream_that_wakes_is_reported() -> None:
     told = reported(lambda k: 0 if k < 200 else 1, 230)
     assert told[0] == (5, 0.0) and any(200 <= s <= 210 and rate == 1.0 for s, rate in told)
+
+
+def test_a_change_is_not_looked_for_at_every_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look is at all counts of five minutes; what is counted stays as it is."""
+    looks: list[int] = []
+    likelihood = meter_module._likelihood
+
+    def counting(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+        looks.append(len(rows))
+        return likelihood(rows, seconds)
+
+    monkeypatch.setattr(meter_module, "_likelihood", counting)
+    told = reported(lambda k: 1, 100, step=0.05)
+    assert told[0] == (5, 20.0) and len(looks) <= 3 * 4 * 100

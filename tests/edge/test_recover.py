@@ -23,7 +23,8 @@ from anabranch.edge.broker import Broker
 from anabranch.edge.hub import Hub
 from anabranch.edge.serving import Cloud
 from anabranch.errors import StateMismatch
-from tests.edge.fleet import CloudViews, friends, kept, quiet, ring, twin
+from anabranch.testing.lab.results import CloudViews
+from tests.edge.fleet import friends, kept, quiet, ring, twin
 from tests.edge.test_fleet import wander
 from tests.sinks.stories import needed
 

@@ -28,8 +28,9 @@ from anabranch.edge.placements import Entry
 from anabranch.edge.wishes import Requests, Wishes
 from anabranch.placement.steering import _DEFINITION
 from anabranch.testing.lab.devices import name_of
+from anabranch.testing.lab.results import expected
 from anabranch.testing.lab.workload import Workload
-from papers.race.replanned import changed
+from papers.race.replanned import between, changed, told
 
 SECOND = 1_000_000
 WINDOW = 5 * SECOND
@@ -201,3 +202,35 @@ def test_a_move_is_charged_what_directives_take() -> None:
     list(adopted(1_794_837_900_104_219))
     from_cloud, between, many = move(0, 3), move(1, 3), move(0, *range(50, 90))
     assert [from_cloud, between / 2, many] == pytest.approx([_DEFINITION] * 3, rel=0.3)
+
+
+def test_figure_13_is_told_of_what_was_put_and_found() -> None:
+    """Rows at the end are of the time in which no view moves, nor sends a window twice."""
+    rates = [30.0] * 10 + [90.0] * 12 + [70.0] * 3 + [50.0] * 10
+    rows = [0.0, *np.cumsum(2 * np.array(rates)).tolist()]
+    readings = [{"at": 2.0 * k, "up_rows": r / 2, "down_rows": r / 2} for k, r in enumerate(rows)]
+    plans = {"before": 30, "stay": 90, "after 30 s": 60, "end": 50, "new": 50}
+    found = {
+        "change": 20.0,
+        "window": 1.0,
+        "readings": readings,
+        "moves": [{"after": 10.0}, {"after": 44.0}],
+        "rows": plans,
+        "results": {"expected": 3, "received": 3, "lost": 0, "double": 0, "not due": 0},
+    }
+    said = told(found)
+    assert "50 in the last 21 s, when no view moves (optimum 50)" in said
+    assert "at least 50 in any 2 s after the change" in said
+    assert "expected: 3, received: 3, lost: 0, double: 0" in said
+    readings[15] |= {name: readings[14][name] for name in ("up_rows", "down_rows")}
+    assert "at least 0 in any" in told(found)
+    assert np.isnan(between(found, 69.0, 70.0))
+
+
+def test_figure_13_expects_every_two_rows_that_are_near_each_other() -> None:
+    workload = Workload(np.array([[0, 1]]), np.ones((1, 2)), np.ones(2), near=20.05, window=10)
+    rows = [
+        [(1, 100, [0.0, 0.0]), (2, 200, [0.0, 0.0])],
+        [(5, 110, [12.0, 16.0]), (6, 111, [0.0, 0.0]), (7, 195, [20.1, 0.0]), (8, 200, [3.0, 4.0])],
+    ]
+    assert expected(workload, rows) == {(0, 1, 5), (0, 2, 8)}

@@ -77,7 +77,7 @@ def test_a_device_with_many_results_sends_many_frames() -> None:
 
 def test_what_a_frame_says_besides_is_said_once_and_last() -> None:
     ann = AgentState("ann", 1, slack=0)
-    ann._outgoing = [results(10_000)]
+    ann._seen, ann._outgoing = 0, [results(10_000)]
     frames = [decode_up(content) for _, content in ann.leave().frames]
     assert len(frames) > 3
     assert [up.extras for up in frames] == [{}] * (len(frames) - 1) + [{"bye": True}]

@@ -15,11 +15,12 @@ import pytest
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
 import anabranch as ab
-from anabranch.cli.steered import Steered
+from anabranch.cli.steered import RowSizes, Steered
 from anabranch.edge.book import Book
 from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.placements import Entry, PlacementLog
+from anabranch.edge.story import story
 from anabranch.edge.wishes import Requests, Wishes
 from anabranch.errors import InvalidCall
 from anabranch.placement.links import counted
@@ -85,6 +86,15 @@ def test_the_hub_writes_what_crosses_links_beside_its_plan(
     ann = next(link for link in found["links"] if link["device"] == "ann")
     assert ann["seen_up"] == 50.0 and found["all_cloud"] > 0
     assert PlacementLog(tmp_path).entries() == []  # it is no entry of the log
+    # Another relay counts from 0, and has had more of one device by now and less of another.
+    cloud.relay = relay_of(book)
+    cloud.relay.bytes.update({("up", "bob"): 5000, ("up", "ann"): 10})
+    for passed in (30.0, 40.0):
+        monkeypatch.setattr(time, "time", lambda passed=passed: 1e9 + passed)
+        monkeypatch.setattr(time, "monotonic", lambda passed=passed: 100 + passed)
+        steered(cloud)
+    found = counted(tmp_path)
+    assert found is not None and found["seen_cost"] == 0.0 and found["seconds"] == 10.0
 
 
 def test_a_request_that_is_refused_does_not_end_the_hub(
@@ -154,3 +164,113 @@ def test_a_request_that_is_met_is_neither_read_nor_tried_again(
     book.adopted("ann", 1, 10), book.adopted("cem", 1, 10)
     steered._decide(cloud, 10)
     assert cloud.keeper.state.next_entry() == Entry(2, removed=(1,))
+
+
+class Hub:
+    """A hub of which every entry is folded as soon as it is written; devices adopt none of them."""
+
+    def __init__(self, control: Path) -> None:
+        self.control, self.book = control, Book()
+        self.keeper, self.steered = KeeperState(self.book), Steered()
+        self.cloud: Any = SimpleNamespace(
+            relay=relay_of(self.book),
+            keeper=SimpleNamespace(state=self.keeper, watermark=1),
+            hub=SimpleNamespace(control=control),
+            rates={},
+        )
+        self.now = 0.0
+        self.entries: list[Entry] = []
+
+    def ask(self, *views: View) -> None:
+        Requests(self.control).write(replace(ASKED, views=views))
+
+    def turn(self, *left: str) -> None:
+        """A few seconds pass."""
+        for _ in range(3):
+            self.now += 1
+            self.keeper.without(left)
+            self.steered._decide(self.cloud, self.now)
+            if (entry := self.keeper.next_entry()) is not None:
+                self.book.enact(entry)
+                self.entries.append(entry)
+
+    @property
+    def running(self) -> dict[int, str]:
+        places = {number: self.book.place(number) for number in range(len(self.book.views))}
+        return {number: place for number, place in places.items() if place}
+
+
+def test_a_view_that_ended_and_is_asked_for_again_begins_anew(tmp_path: Path) -> None:
+    hub = Hub(tmp_path)
+    hub.ask(FIRST, SECOND)
+    hub.turn()
+    hub.ask(FIRST)
+    hub.turn()
+    assert hub.running == {0: "cloud"}
+    hub.ask(FIRST, SECOND)
+    hub.turn()
+    # With another number: what was found before is not taken for what is found from now on.
+    assert hub.running == {0: "cloud", 2: "cloud"} and hub.book.views[2] == SECOND
+    assert hub.keeper.move(2, "cem") and len(hub.entries) == 3
+    assert story(hub.entries)[-1] == "entry 2: 1 view begins, in the cloud."
+
+
+def test_a_view_that_is_yet_moving_when_it_is_to_end_and_is_wanted_again_goes_on(
+    tmp_path: Path,
+) -> None:
+    hub = Hub(tmp_path)
+    hub.ask(FIRST, SECOND)
+    hub.turn()
+    assert hub.keeper.move(1, "cem")
+    hub.turn()
+    hub.ask(FIRST)
+    hub.turn()
+    hub.ask(FIRST, SECOND)
+    for device in ("ann", "cem"):
+        hub.book.adopted(device, 1, 10)
+    hub.turn()
+    assert hub.running == {0: "cloud", 1: "cem"}
+
+
+def test_views_of_a_device_that_left_begin_anew_once_it_is_back(tmp_path: Path) -> None:
+    hub = Hub(tmp_path)
+    hub.ask(FIRST, SECOND)
+    hub.turn()
+    hub.turn("cem")
+    assert hub.running == {0: "cloud"} and hub.entries[-1].cause == {"rule": "bye"}
+    before = len(hub.entries)
+    hub.turn("cem")
+    hub.ask(SECOND, FIRST)  # asking again does not begin what would end at once
+    hub.turn("cem")
+    assert len(hub.entries) == before
+    hub.turn()
+    assert hub.running == {0: "cloud", 2: "cloud"} and hub.book.views[2] == SECOND
+
+
+def test_a_view_with_other_shares_ends_and_begins_anew_where_it_is(tmp_path: Path) -> None:
+    """The shares may come from a column of the reference table."""
+    hub = Hub(tmp_path)
+    hub.ask(FIRST, SECOND)
+    hub.turn()
+    assert hub.keeper.move(1, "cem")
+    hub.turn()
+    slower = replace(SECOND, shares=(0.5, 0.25))
+    hub.ask(FIRST, slower)
+    hub.turn()
+    assert hub.running == {0: "cloud", 1: "cem"}  # it is yet moving
+    for device in ("ann", "cem"):
+        hub.book.adopted(device, 1, 10)
+    hub.turn()
+    assert hub.running == {0: "cloud", 2: "cem"} and hub.book.views[2] == slower
+    assert hub.entries[-1].removed == (1,) and len(hub.entries) == 3
+
+
+@pytest.mark.parametrize("rows", [5, 10, 11, 500])
+def test_sizes_of_rows_are_right_after_the_relay_started_anew(rows: int) -> None:
+    """It counts from 0: fewer rows than before, as many, or more in fewer bytes."""
+    sizes = RowSizes()
+    sizes.note(0.0, {"ann": 10}, {"ann": 8000}, "first")
+    sizes.note(100.0, {"ann": rows}, {"ann": 20 * rows}, "second")
+    assert 20 <= sizes.of("ann") <= 800 and 20 <= sizes.of("bob") <= 800
+    sizes.note(1000.0, {"ann": rows + 50}, {"ann": 20 * (rows + 50)}, "second")
+    assert sizes.of("ann") == pytest.approx(20)

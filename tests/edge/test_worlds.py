@@ -14,9 +14,11 @@ from anabranch.edge.book import Book
 from anabranch.edge.evaluator import Evaluator
 from anabranch.edge.frames import decode_up, encode_up
 from anabranch.edge.held import Held
+from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.known import KnownDevice
 from anabranch.edge.mail import fresh_results
 from anabranch.edge.ownership import EARLIEST, LATEST
+from anabranch.edge.presence import Presence
 from anabranch.edge.relay_state import RelayState
 from anabranch.edge.sections import Results
 from anabranch.errors import AnabranchError, StateMismatch
@@ -44,6 +46,12 @@ def lived(seeds: range) -> tuple[int, int, int]:
 def test_worlds_are_as_the_twin_says(seeds: range) -> None:
     found, moves, stops = lived(seeds)
     assert found > 20 * len(seeds) and moves > len(seeds) and stops > len(seeds) // 50
+
+
+def test_views_that_end_and_devices_that_leave_come_back() -> None:
+    """In worlds of `test_worlds_are_as_the_twin_says`, a view's lives have no result in common."""
+    worlds = [World(seed).run() for seed in range(20)]
+    assert sum(world.again for world in worlds) > 10 and sum(world.byes for world in worlds) > 10
 
 
 def test_a_world_is_not_at_rest_while_a_device_has_results_to_send() -> None:
@@ -161,6 +169,22 @@ def take_results_again(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(f"{where}.fresh_results", lambda down, _: fresh_results(down, {}))
 
 
+def forget_to_begin_anew(patch: pytest.MonkeyPatch) -> None:
+    """Take a view that has ended for one that is there."""
+    there = KeeperState._there
+
+    def all_there(self: KeeperState, ahead: Any) -> Any:
+        ended = {view.name: (k, view) for k, view in enumerate(self._book.views)}
+        return ended | there(self, ahead)
+
+    patch.setattr(KeeperState, "_there", all_there)
+
+
+def take_who_left_for_gone(patch: pytest.MonkeyPatch) -> None:
+    """Do not hear that a device is back."""
+    patch.setattr(Presence, "load", lambda self, left: None)
+
+
 @pytest.mark.parametrize(
     ("mutation", "seeds"),
     [
@@ -173,6 +197,8 @@ def take_results_again(patch: pytest.MonkeyPatch) -> None:
         (trust_numbers, range(28, 30)),
         (trust_the_former, range(32, 38)),
         (take_results_again, range(81, 82)),
+        (forget_to_begin_anew, range(10)),
+        (take_who_left_for_gone, range(10)),
     ],
 )
 def test_a_wrong_system_is_caught(

@@ -5,13 +5,15 @@ delayed, reordered, doubled and lost, devices are cut off, and every process is 
 between two durable steps. A disk is lost, put back from a backup, or copied so that two devices of
 one name run. The broker loses the newest messages of its streams, once or twice, and is recovered.
 In the end all is well again, and what was found must be the twin's; a device may only have been
-stopped if its disk was put back or copied.
+stopped if its disk was put back or copied. In some worlds devices leave and come back, and views
+end and are asked for again, also with other shares.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -30,6 +32,7 @@ from anabranch.edge.frames import (
 from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.mail import base_of, fresh_results
 from anabranch.edge.own_stream import Row
+from anabranch.edge.ownership import NOWHERE
 from anabranch.edge.placements import Entry
 from anabranch.edge.recovery import recovered
 from anabranch.edge.relay_state import Covered, RelayState
@@ -87,6 +90,9 @@ class World:
     def __init__(self, seed: int, steps: int = 250) -> None:
         self.rng = rng = random.Random(seed)
         self.steps = steps
+        self.whims = random.Random(f"whims {seed}")  # apart, so that other worlds stay as they are
+        self.is_fickle = self.whims.random() < 0.4
+        self.byes = 0
         self.now = 1000
         self.loss = rng.choice([0.0, 0.02, 0.2])
         self.deaths = rng.choice([0.0, 0.02, 0.1])
@@ -154,6 +160,7 @@ class World:
             shares = tuple(rng.choice([1.0, 0.5, 0.3]) for _ in inputs)
             view = View(f"v{number}", definition.name, inputs, shares)
             self.wanted.append((view, rng.choice(self._places())))
+        self.asked = {view.name: view for view, _ in self.wanted}
 
     def _places(self) -> list[str]:
         return ["cloud", *self.devices]
@@ -211,6 +218,31 @@ class World:
             device.cut = not device.cut and rng.random() < 0.5
         else:
             self._connect(device)
+        if self.is_fickle and self.whims.random() < 0.04:
+            self._be_fickle(self.whims.choice(self._everybody()))
+
+    def _be_fickle(self, device: Device) -> None:
+        """A device leaves or starts again; a view ends, or is asked for again."""
+        what, relay = self.whims.random(), self._running_relay()
+        assert self.keeper is not None
+        if what < 0.2:
+            self.byes += 1
+            self._do(device, self._agent(device).leave())
+        elif what < 0.4:
+            device.process = None
+        elif what < 0.6 and relay.book.views:
+            self.keeper.remove(self.whims.randrange(len(relay.book.views)))
+        elif relay.book.views:
+            name = self.whims.choice(relay.book.views).name
+            if self.whims.random() < 0.3:
+                shares = tuple(self.whims.choice([1.0, 0.5]) for _ in self.asked[name].inputs)
+                self.asked[name] = replace(self.asked[name], shares=shares)
+            self._ask_again([name])
+
+    def _ask_again(self, names: Iterable[str]) -> None:
+        assert self.keeper is not None
+        views = [(self.asked[name], self.whims.choice(self._places())) for name in names]
+        self.keeper.add(self.declared, self.definitions, views)
 
     def _agent(self, device: Device) -> AgentState:
         if device.process is None:
@@ -388,8 +420,10 @@ class World:
         """What the broker has is safe; long after that, devices prune what it came from."""
         self.synced = {subject: len(held) for subject, held in self.stored.items()}
         for device in self._everybody():
-            acked = self._agent(device)._sending.acked
-            device.frames = {n: f for n, f in device.frames.items() if n >= acked}
+            sending = self._agent(device)._sending
+            if sending.generation == self.generation:  # else it is first asked to send again
+                acked = sending.acked
+                device.frames = {n: f for n, f in device.frames.items() if n >= acked}
 
     def _lose(self) -> None:
         """The power of the broker is cut: its newest messages are gone; it is recovered."""
@@ -454,6 +488,7 @@ class World:
         """The keeper writes an entry, and publishes it unless it dies."""
         self._running_relay()
         assert self.keeper is not None
+        self.keeper.without(self._running_relay().left)
         entry = self.keeper.next_entry()
         if entry is None:
             return
@@ -489,6 +524,7 @@ class World:
         self.loss = self.deaths = 0.0
         for device in self._everybody():
             device.cut = False
+            device.process = None if self.is_fickle else device.process  # who has left is back
         for round_ in range(400):
             self.now += 50 if round_ < 10 else 0
             for device in self._everybody():
@@ -497,6 +533,8 @@ class World:
                     self._connect(device)
             while self.flying:
                 self._fly()
+            if self.is_fickle:
+                self._ask_again(self._begun())
             self._keeper()
             while self._unfolded(self._running_relay()) < len(self.up):
                 self._relay()
@@ -507,8 +545,18 @@ class World:
                 return
         raise Wrong("it never comes to rest")
 
+    def _begun(self) -> dict[str, int]:
+        """The newest view of each name that was ever there."""
+        return {view.name: k for k, view in enumerate(self._running_relay().book.views)}
+
     def _is_quiet(self) -> bool:
-        """Whether everybody has processed all there is."""
+        """Whether everybody has processed all there is, and what is asked for runs."""
+        book = self._running_relay().book
+        if self.is_fickle and any(
+            book.place(k) == NOWHERE or book.views[k] != self.asked[name]
+            for name, k in self._begun().items()
+        ):
+            return False
         agents = [self._agent(device) for device in self._everybody()]
         stored = {subject: found.number for subject, found in self._covered().items()}
         return (
@@ -548,6 +596,10 @@ class World:
             _same(device.name, shown, mine, late)
         self._at_rest()
         self.found = len(due)
+        names = [view.name for view in book.views]
+        self.again = len(names) - len(set(names))
+        if len({(names[view], *rows) for view, *rows in due}) < len(due):
+            raise Wrong("two lives of a view have a result in common")
 
     def _is_harmed(self, view: int) -> bool:
         """Whether results of a view may be missing, since a device that it needs lost its disk."""

@@ -65,6 +65,15 @@ def test_pins_are_kept_when_devices_fail(case: Case, data: st.DataObject) -> Non
         check({**case, "inputs": left, "readers": readers, "pin": pin}, after)
 
 
+def test_views_are_held_after_the_plan_in_use_is_adopted_again() -> None:
+    plan = ab.place([("w", "p", 10), ("w", "q", 2)], {"p": "P", "q": "Q"}, download_cost=1.0)
+    follower = ab.placement.Switcher(plan, move_cost=1.0)
+    assert follower.observe([("w", "p", 1)], LONG, hold=["w"]) == []
+    assert follower.adopt(follower.best) == []
+    assert follower.observe([], LONG, hold=["w"]) == [] and follower.location == {"w": "P"}
+    assert [move.target for move in follower.observe([], LONG)] == ["Q"]
+
+
 @fewer
 @given(cases(stays=True), st.data())
 def test_held_views_stay_and_the_others_reach_the_best_plan_around_them(

@@ -111,6 +111,11 @@ class Devices:
         delays, self._delays = self._delays, []
         return {"adopted": self._adopted, "delays": delays}
 
+    async def drain(self) -> dict[str, Any]:
+        """Wait until the cloud has all rows and results."""
+        await asyncio.gather(*(agent.drained() for agent in self._agents.values()))
+        return {"drained": len(self._agents)}
+
     async def end(self) -> dict[str, Any]:
         """Close all connections."""
         self._watch.cancel()

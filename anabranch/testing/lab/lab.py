@@ -31,12 +31,14 @@ from anabranch.edge.wishes import Requests, Wishes
 from anabranch.errors import AnabranchError
 from anabranch.testing.lab.devices import name_of
 from anabranch.testing.lab.line import HEADERS
+from anabranch.testing.lab.results import CloudViews, rows_of
 from anabranch.testing.lab.workload import Workload
 
 __all__ = ["Lab", "Reading"]
 
 _LINE = 1 << 24  # bytes that an answer of a process may have
 _PATIENCE = 300.0
+_QUIET = 2.0  # seconds in which results of what has come are on their way
 _SHARED_MEMORY = Path("/dev/shm")  # not the disk: 500 devices have one each, and this is one
 
 
@@ -53,7 +55,7 @@ class Reading:
     down_payload: int
     up_frames: int
     down_frames: int
-    lone: int  # of those down, with no more than an acknowledgement
+    lone: int  # of those down, with neither rows nor results
     sections: int  # both ways
     up_rows: int
     down_rows: int
@@ -94,7 +96,7 @@ class Lab:
         Of all agents.
     processes
         That run them.
-    decide
+    decide, ack_after
         Given to `Cloud`.
     """
 
@@ -106,8 +108,10 @@ class Lab:
         flush: str = "1 second",
         processes: int = 1,
         decide: Any = None,
+        ack_after: float = 60.0,
     ) -> None:
         self.devices, self._round_trip, self._flush = devices, round_trip, flush
+        self._ack_after = ack_after
         self.flush_seconds = Check().duration("flush", flush) / 1e6
         self._processes, self._decide = processes, decide
         self._running: list[Process] = []
@@ -135,7 +139,8 @@ class Lab:
         hub.enrol(*map(name_of, range(self.devices)))
         self._broker = Broker(hub, "127.0.0.1:0", program=server(print))
         self._broker.start()
-        self.cloud = Cloud(hub, self._broker.address, decide=self._decide)
+        address = self._broker.address
+        self.cloud = Cloud(hub, address, decide=self._decide, ack_after=self._ack_after)
         self._serving = asyncio.create_task(self.cloud.run())
         await asyncio.wait_for(self.cloud.ready.wait(), _PATIENCE)
         words = [self._broker.port, self._round_trip / 2]
@@ -159,10 +164,11 @@ class Lab:
         return process
 
     async def _stop(self) -> None:
-        if hasattr(self, "_serving"):
-            self._serving.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._serving
+        for name in ("_serving", "_watching"):
+            if (task := getattr(self, name, None)) is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
         for process in self._running:
             with suppress(ProcessLookupError):
                 process.kill()
@@ -247,6 +253,30 @@ class Lab:
         """Seconds from a row of another device to each result on a device since the last call."""
         answers = await self._order(do="tell")
         return np.sort(np.array([delay for answer in answers for delay in answer["delays"]]))
+
+    def watch(self) -> CloudViews:
+        """Compute the views that are in the cloud, and take all results that are for it."""
+        views = CloudViews(self._broker)
+        self._watching = asyncio.create_task(views.run())
+        return views
+
+    async def cut(self, share: float, seconds: float) -> None:
+        """Break a share of the devices' connections; for so long nobody comes back."""
+        await self._ask(self._line, json.dumps({"share": share, "seconds": seconds}))
+
+    async def settled(self, views: CloudViews) -> None:
+        """Wait until the cloud has all rows and results of devices, and no more come."""
+        found = -1
+        while found != views.found.total():
+            found = views.found.total()
+            await self._order(do="drain")
+            await asyncio.sleep(self.flush_seconds + _QUIET)
+
+    async def kept(self) -> list[list[tuple[int, int, Any]]]:
+        """End all devices; number, time and position of each row that they put, by device."""
+        await self._order(do="end")
+        boxes = self._folder / "hub" / "outboxes"
+        return [rows_of(boxes / name_of(number)) for number in range(self.devices)]
 
     async def read(self) -> Reading:
         """The counters of now."""

@@ -2,13 +2,14 @@
 
 It takes connections, passes on what comes after a delay each way, and counts what the sockets of
 devices have carried: bytes and packets, as the kernel counts them. For each line of its input it
-prints the counts; it ends with its input.
+prints the counts, after a cut if the line asks for one; it ends with its input.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 import socket
 import struct
 import sys
@@ -39,7 +40,10 @@ class _End(asyncio.Protocol):
         )
         for data in self._early:
             self._transport.write(data)
-        if self._device:
+        ended = self._other is not None and self._other not in self._line.ends
+        if ended or (self._device and self._line.is_cut):
+            self._transport.abort()
+        elif self._device:
             self._line.ends.add(self)
             self._line.connections += 1
             asyncio.get_running_loop().create_task(self._open())
@@ -109,6 +113,7 @@ class Line:
         self.target, self.delay = target, delay
         self.ends: set[_End] = set()
         self.connections = 0
+        self._cut_until = 0.0
 
     async def serve(self) -> int:
         """Begin to listen; the port."""
@@ -123,6 +128,17 @@ class Line:
         for end in list(self.ends):
             end.end()
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether nobody gets through who has no connection."""
+        return asyncio.get_running_loop().time() < self._cut_until
+
+    def cut(self, share: float, seconds: float) -> None:
+        """Break a share of all connections; for so long no new one gets through."""
+        self._cut_until = asyncio.get_running_loop().time() + seconds
+        for end in random.sample(list(self.ends), round(share * len(self.ends))):
+            end.end()
+
     def counts(self) -> dict[str, Any]:
         """What all sockets of devices that are open have carried so far."""
         total = sum((end.counts() for end in self.ends), Counter())
@@ -132,7 +148,9 @@ class Line:
 async def _main(port: str, delay: str) -> None:
     line = Line(("127.0.0.1", int(port)), float(delay))
     print(await line.serve(), flush=True)
-    while await asyncio.to_thread(sys.stdin.readline):
+    while order := await asyncio.to_thread(sys.stdin.readline):
+        if order.strip():
+            line.cut(**json.loads(order))
         print(json.dumps(line.counts()), flush=True)
 
 
