@@ -45,6 +45,7 @@ import anabranch as ab
 from anabranch.flow.pictures import plain_number, pyplot
 from anabranch.placement import plan_graph
 from anabranch.placement.graph import ViewGraph, pair_graph
+from benchmarks.origin import origin
 from papers.race import social
 from papers.style import PAGE, in_both, in_style, ink, line_of, written
 
@@ -317,6 +318,7 @@ def main() -> None:
     name = "place-quick" if options.quick else "place"
     RESULTS.mkdir(exist_ok=True)
     machine = {
+        **origin(),
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
         "machine": platform.machine(),

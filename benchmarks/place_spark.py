@@ -21,6 +21,7 @@ import numpy as np
 import anabranch as ab
 from anabranch.placement import plan_graph
 from anabranch.placement.graph import pair_graph
+from benchmarks.origin import origin
 from papers.race import social
 
 
@@ -63,6 +64,7 @@ def main() -> None:
     cost = pair_cost(placed, 1.0, options.down)
     assert np.isclose(cost, plan.cost), (cost, plan.cost)
     found = {
+        "origin": origin(),
         "users": options.users,
         "edges": 2 * len(a),
         "down": options.down,

@@ -33,6 +33,7 @@ from anabranch.edge.serving import Cloud
 from anabranch.edge.streams import connect
 from anabranch.testing.lab.devices import name_of
 from anabranch.testing.lab.workload import Workload
+from benchmarks.origin import origin
 
 RESULTS = Path(__file__).parent / "results" / "relay.json"
 DEVICES, SECONDS, TICK = 500, 10, 25  # frames of a turn: those of 50 ms
@@ -151,7 +152,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.parse_args()
-    results: dict[str, Any] = {"load": os.getloadavg()[0], "cores": os.cpu_count()}
+    results: dict[str, Any] = {
+        "origin": origin(),
+        "load": os.getloadavg()[0],
+        "cores": os.cpu_count(),
+    }
     for on_devices in (False, True):
         name = "on devices" if on_devices else "in the cloud"
         results[name] = {"fold": [folded(on_devices, rows) for rows in (1, 5)]}

@@ -23,6 +23,7 @@ from anabranch.video.layout import features, grey, grey_centred, inner, phash
 from anabranch.video.lettering import lettering
 from anabranch.video.network import lite0
 from anabranch.video.planes import from_rgb
+from benchmarks.origin import line
 
 RESULT = Path(__file__).parent / "results" / "video-recall.md"
 WIDE, HIGH = 480, 270
@@ -350,5 +351,5 @@ if __name__ == "__main__":
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    RESULT.write_text(report(measure(methods())))
+    RESULT.write_text(f"{report(measure(methods()))}\n{line()}\n")
     print(RESULT.read_text())

@@ -20,6 +20,7 @@ from rich.progress import (
 )
 
 from anabranch.errors import AnabranchError, InvalidCall
+from benchmarks.origin import origin
 
 __all__ = ["chosen", "progress", "write_figure"]
 
@@ -65,7 +66,9 @@ def progress(total: float) -> Iterator[Callable[[str, float], None]]:
 def write_figure(
     form: Mapping[str, Any], out: Path, stem: str, draw: Callable[[Path], Path] | None
 ) -> list[Path]:
-    """The figure's numbers as JSON and, if `draw` is given, its picture; which files they are.
+    """The figure's numbers and their origin as JSON and, if `draw` is given, its picture.
+
+    It returns which files they are.
 
     Examples
     --------
@@ -75,5 +78,5 @@ def write_figure(
     """
     out.mkdir(parents=True, exist_ok=True)
     data = out / f"{stem}.json"
-    data.write_text(json.dumps(form, indent=1) + "\n")
+    data.write_text(json.dumps({**form, "origin": origin()}, indent=1) + "\n")
     return [data] if draw is None else [data, draw(out / f"{stem}.png")]

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/compatibility.md"
 SUITE = "tests/compat"
 VERSIONS = ("4.1", "4.2", "4.3")
-EXTRAS = "emd,text,cli,connect,edge"  # what the suite compares, and starts
+EXTRAS = "emd,text,cli,connect,edge,video,otel"  # what the suite compares, and starts
 # Spark 4.1 leaves sockets of its own to the garbage collector; that is not for this suite to judge.
 LENIENT = (
     "-Wdefault::ResourceWarning",

@@ -13,15 +13,69 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks import PINNED, origin
+from anabranch.flow import origin as code
+from benchmarks import PINNED
 from benchmarks.measuring import Screen, beside_earlier, machine, with_missed
 
 ROOT = Path(__file__).parents[1]
 RESULTS = [
     path
-    for pattern in ("benchmarks/results/*.json", "papers/*/results/*.json")
+    for pattern in (
+        "benchmarks/results/*.json",
+        "papers/*/results/*.json",
+        "scripts/reliability/results/*.json",
+    )
     for path in sorted(ROOT.glob(pattern))
 ]
+
+
+# Results of before each said where it comes from. It may only become shorter.
+OLDER = {
+    "benchmarks/results/assemble-12s.json",
+    "benchmarks/results/assemble-4s.json",
+    "benchmarks/results/edge-lab-1s.json",
+    "benchmarks/results/emd.json",
+    "benchmarks/results/nearest.json",
+    "benchmarks/results/place-spark-10000-1.json",
+    "benchmarks/results/place.json",
+    "benchmarks/results/relay.json",
+    "benchmarks/results/scale.json",
+    "benchmarks/results/video.json",
+    "papers/dssis/results/dssis-queues.json",
+    "papers/dssis/results/dssis-windows.json",
+    "papers/emd/results/emd-figures.json",
+    "papers/knn/results/knn-10.json",
+    "papers/knn/results/knn-11-cells.json",
+    "papers/knn/results/knn-11-paper-size.json",
+    "papers/knn/results/knn-11-variance.json",
+    "papers/knn/results/knn-11.json",
+    "papers/knn/results/knn-12.json",
+    "papers/knn/results/knn-13.json",
+    "papers/knn/results/knn-14.json",
+    "papers/knn/results/knn-15.json",
+    "papers/knn/results/knn-16.json",
+    "papers/knn/results/knn-8.json",
+    "papers/knn/results/knn-9.json",
+    "papers/knn/results/knn-churn.json",
+    "papers/knn/results/knn-error.json",
+    "papers/knn/results/knn-slack.json",
+    "papers/race/results/against.json",
+    "papers/race/results/place-improvement.json",
+    "papers/race/results/replanned.json",
+    "papers/race/results/running.json",
+    "papers/vico/results/vico-10-beta50.json",
+    "papers/vico/results/vico-10.json",
+    "papers/vico/results/vico-11.json",
+    "papers/vico/results/vico-12-queue300.json",
+    "papers/vico/results/vico-12.json",
+    "papers/vico/results/vico-9-beta50.json",
+    "papers/vico/results/vico-9.json",
+    "papers/vico/results/vico-decoded.json",
+    "papers/vico/results/vico-growth.json",
+    "scripts/reliability/results/chaos.json",
+    "scripts/reliability/results/fuzz.json",
+    "scripts/reliability/results/soak.json",
+}
 
 
 def run(machine: str, *sections: str) -> dict[str, Any]:
@@ -80,14 +134,14 @@ def test_a_file_that_does_not_say_where_its_sections_come_from_makes_them_unknow
 
 def test_a_result_names_its_date_and_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"rev-parse": "abc1234", "status": " M anabranch/calls.py"}
-    monkeypatch.setattr(origin, "_git", lambda *words: said[words[0]])
+    monkeypatch.setattr(code, "_git", lambda *words: said[words[0]])
     found = machine()
     assert (found["commit"], found["changed_since_commit"]) == ("abc1234", True)
     assert found["date"].endswith("+00:00")
-    assert found["package"] == origin.package_hash()
+    assert found["package"] == code.package_hash()
     said["status"] = ""
     assert machine()["changed_since_commit"] is False
-    monkeypatch.setattr(origin, "_git", lambda *words: None)
+    monkeypatch.setattr(code, "_git", lambda *words: None)
     assert machine()["commit"] == "unknown"
 
 
@@ -118,15 +172,54 @@ def test_benchmarks_multiply_as_fast_as_the_processor_can(package: str) -> None:
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
-def test_stored_results_tell_of_each_section_where_it_comes_from(path: Path) -> None:
+def test_stored_results_tell_of_each_section_that_they_have(path: Path) -> None:
     result = json.loads(path.read_text())
-    if not isinstance(result, dict) or "sections" not in result:
-        return  # one run wrote the whole file
-    sections = result["sections"]
-    named = {row["section"] for row in result["rows"]} if "rows" in result else set(result)
-    assert set(sections) == named - {"sections"}
-    for about in sections.values():
-        assert about == "unknown" or {"date", "commit", "changed_since_commit"} <= set(about)
+    if isinstance(result, dict) and "sections" in result:
+        named = {row["section"] for row in result["rows"]} if "rows" in result else set(result)
+        assert set(result["sections"]) == named - {"sections"}
+
+
+def origins(result: Any) -> dict[str, Any]:
+    """What a stored result says of where it comes from, by its parts; one part has no name."""
+    if isinstance(result, list):
+        return {str(number): row.get("origin") for number, row in enumerate(result)}
+    if "sections" in result:
+        return dict(result["sections"])
+    for about in (*map(result.get, ("origin", "machine", "begun")), result):
+        if isinstance(about, dict) and "commit" in about:
+            return {"": about}
+    parts = {
+        name: about.get("begun", about) for name, about in result.items() if isinstance(about, dict)
+    }
+    return parts if any("commit" in about for about in parts.values()) else {"": None}
+
+
+def unsigned(path: Path) -> set[str]:
+    """The parts of a stored result that do not say from when and from which code they are."""
+    found = origins(json.loads(path.read_text()))
+    said = {"date", "commit", "changed_since_commit"}
+    lacking = {part for part, about in found.items() if not said <= set(about or ())}
+    name = path.relative_to(ROOT).as_posix()
+    return {name} if lacking == set(found) else {f"{name}: {part}" for part in lacking}
+
+
+def test_stored_results_say_where_they_come_from_or_are_older_ones() -> None:
+    """A result that was taken anew leaves the list of older ones; none comes to it."""
+    found = set().union(*map(unsigned, RESULTS))
+    assert not found - OLDER, "results without date and commit: take them anew"
+    assert not OLDER - found, "these say where they come from: strike them off the list"
+
+
+def test_a_result_without_a_date_and_commit_is_noticed(tmp_path: Path) -> None:
+    said = {"date": "today", "commit": "abc", "changed_since_commit": False}
+    good = [{"origin": said, "n": 1}, {"machine": said}, said, [{"origin": said}]]
+    good.append({"sections": {"a": said}, "rows": [{"section": "a"}]})
+    bad: list[Any] = [{}, {"machine": {"cpu": 1}}, [{"origin": said}, {}]]
+    bad.append({"one scene": said, "other": {"seed": 1}})
+    bad.append({"sections": {"a": said, "b": "unknown"}})
+    assert all(set(about) == set(said) for one in good for about in origins(one).values())
+    for one in bad:
+        assert not all(set(about or ()) == set(said) for about in origins(one).values())
 
 
 class Figure(float):

@@ -31,7 +31,7 @@ from anabranch.flow.blocks import Block, concat, together
 from anabranch.flow.gpu.choice import Choice
 from anabranch.flow.gpu.device import Device
 from anabranch.flow.kernel import Task, owner_of
-from anabranch.flow.lateness import late_until, next_step
+from anabranch.flow.lateness import check_heard, late_until, next_step
 from anabranch.flow.load import Load
 from anabranch.flow.sides import LEAD, right_role
 from anabranch.flow.slices import Slices
@@ -55,10 +55,13 @@ class CorrelateNotes(Lengths):
         What a `PlanMemory` holds of the plans under which stored rows were routed.
     highest
         The highest number of a plan that was ever heard of.
+    heard
+        Of the first worker: how many workers have had a step, where that tells what is late.
     """
 
     plans: dict[str, Any] = field(default_factory=lambda: PlanMemory().to_dict())
     highest: int = -1
+    heard: int = 0
 
 
 @dataclass(frozen=True)
@@ -294,6 +297,10 @@ class CorrelateKernel:
         for block in arrivals:
             memory.observe(block.meta)
         notes.plans = memory.to_dict()
+        if self.load.worker == 0:
+            sizes = [block.meta for block in arrivals if "heard" in block.meta]
+            check_heard(notes.heard, max((int(meta["workers"]) for meta in sizes), default=0))
+            notes.heard = max(notes.heard, *(int(meta["heard"]) for meta in sizes), 0)
 
 
 def _parts(blocks: Sequence[Block]) -> list[list[Block]]:

@@ -47,10 +47,13 @@ class SidePacking:
         whole = admitted.whole if self.streaming else None
         parts = branched(call, side, block, Rows(block.t, h, key), live, whole)
         by_last_step = self.streaming and call.by_last_step
-        for worker in hearing(by_last_step, max(self.room, live.workers)):
+        hearers = hearing(by_last_step, max(self.room, live.workers))
+        for worker in hearers:
             parts.setdefault(worker, NOTHING)
         newest = int(block.t.max()) if len(block) else None
         meta = routed_by(live, side=side, newest=newest, bytes=block.meta["bytes"])
+        if by_last_step:
+            meta |= {"workers": live.workers, "heard": len(hearers)}
         nothing = NOTHING.encode(**meta, rejected=0) if by_last_step else b""
         cells = {
             worker: nothing

@@ -25,6 +25,7 @@ from anabranch.assembly.fitting.reading import (
 from anabranch.assembly.fitting.windows import WindowFit, check, fit_instances
 from anabranch.calls import Duration
 from anabranch.errors import InvalidCall, renamed
+from anabranch.flow.intake import FAR
 from anabranch.flow.progress import step, working
 from anabranch.spark.frames import Condition, by_name, column_types, condition, is_frame, opened
 
@@ -159,10 +160,11 @@ def _rows(sample: DataFrame, columns: Columns) -> DataFrame:
     def value(name: str) -> Column:
         known = by_name(name)
         if types[name] not in _REAL:
-            return known
-        # What is no number is no value; of times neither is what has no end.
-        endless = F.abs(known) == float("inf") if name in times else F.lit(False)
-        return F.when(~F.isnan(known) & ~endless, known)
+            far = name in times and types[name] in _WHOLE
+            return F.when(known.between(-FAR, FAR), known) if far else known
+        # What is no number is no value; of times neither is one that no query may hold.
+        near = F.abs(known.cast("double") * 1e6) <= float(FAR) if name in times else F.lit(True)
+        return F.when(~F.isnan(known) & near, known)
 
     first, last = value(times[0]), value(times[-1])
     count = F.lit(1).cast("long") if not columns.assembled else by_name("count").cast("long")

@@ -16,10 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch.errors import AnabranchError, InvalidCall
+from benchmarks.origin import origin
 from papers.screen import chosen, explained, progress, write_figure
 
 if TYPE_CHECKING:
     from papers.knn.peers.figures import Memory, PeerFigure, PeerRecipe
+    from papers.knn.peers.settings import PeerSettings
+
+    Origins = dict[PeerSettings, Any]
 
 __all__ = ["app"]
 
@@ -98,9 +102,9 @@ def knn(
     with explained():
         recipe = _recipe(figure, quick, data, lines, buffer, choices)
         recipe = _sensed(recipe, sensors, console)
-        memory, path = _remembered(out)
+        memory, origins, path = _remembered(out)
         began = time.perf_counter()
-        drawn = _watched(recipe, recipe.seeds if seeds is None else seeds, memory, path)
+        drawn = _watched(recipe, recipe.seeds if seeds is None else seeds, memory, origins, path)
         taken = time.perf_counter() - began
         for table in _tables(drawn):
             console.print(table)
@@ -167,28 +171,40 @@ def _sensed(recipe: PeerRecipe, sensors: Path | None, console: Console) -> PeerR
     return replace(recipe, data=rest)
 
 
-def _remembered(out: Path) -> tuple[Memory, Path]:
+def _remembered(out: Path) -> tuple[Memory, Origins, Path]:
+    """Runs that are kept, and from which code each of them comes."""
     from papers.knn.peers.runs import Outcome
 
     path = out / "knn-runs.json"
     if not path.exists():
-        return {}, path
+        return {}, {}, path
     try:
-        outcomes = [Outcome.from_dict(row) for row in json.loads(path.read_text())]
-    except (TypeError, KeyError, ValueError) as error:
+        rows = json.loads(path.read_text())
+        said = [row.pop("origin", "unknown") for row in rows]
+        outcomes = [Outcome.from_dict(row) for row in rows]
+    except (AttributeError, TypeError, KeyError, ValueError) as error:
         raise AnabranchError(
             f"{path} holds no runs of this release: remove it, or choose another --out"
         ) from error
-    return {outcome.settings: outcome for outcome in outcomes}, path
+    settings = [outcome.settings for outcome in outcomes]
+    memory = dict(zip(settings, outcomes, strict=True))
+    return memory, dict(zip(settings, said, strict=True)), path
 
 
-def _watched(recipe: PeerRecipe, seeds: int, memory: Memory, path: Path) -> PeerFigure:
+def _watched(
+    recipe: PeerRecipe, seeds: int, memory: Memory, origins: Origins, path: Path
+) -> PeerFigure:
     """Compute the figure under a progress bar, keeping every run."""
     from papers.knn.peers.figures import compute, work
 
+    here = origin()
+
     def keep() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        rows = [outcome.to_dict() for outcome in memory.values()]
+        rows = [
+            {**outcome.to_dict(), "origin": origins.setdefault(settings, here)}
+            for settings, outcome in memory.items()
+        ]
         fresh = path.with_suffix(".tmp")
         fresh.write_text(json.dumps(rows) + "\n")
         fresh.replace(path)

@@ -22,6 +22,7 @@ from anabranch.placement.cost import link_costs
 from anabranch.placement.graph import pair_graph
 from anabranch.testing.lab.lab import Lab
 from anabranch.testing.lab.workload import Workload
+from benchmarks.origin import origin, signed
 from papers.race import social
 
 RESULTS = Path(__file__).parent / "results"
@@ -116,11 +117,12 @@ def main() -> None:
     options = parser.parse_args()
     if options.devices:
         results = asyncio.run(measured(options.devices, options.seconds))
-        (RESULTS / "against-measured.json").write_text(json.dumps(results, indent=1) + "\n")
+        text = json.dumps({**results, "origin": origin()}, indent=1)
+        (RESULTS / "against-measured.json").write_text(text + "\n")
         print({name: round(value, 2) for name, value in results.items() if name[:5] == "fewer"})
         return
     lines = predicted(500)
-    (RESULTS / "against.json").write_text(json.dumps(lines, indent=1) + "\n")
+    (RESULTS / "against.json").write_text(json.dumps(signed(lines), indent=1) + "\n")
     names = list(lines[0])[3:]
     print("| rates | down | " + " | ".join(names) + " | times less than all-cloud |")
     for line in lines:

@@ -21,6 +21,7 @@ import numpy as np
 from anabranch.flow.pictures import pyplot
 from anabranch.placement import Placement, plan_graph
 from anabranch.placement.graph import pair_graph
+from benchmarks.origin import signed
 from papers.race import social
 from papers.style import PAGE, in_style, line_of, written
 
@@ -108,7 +109,7 @@ def main() -> None:
         sys.exit(f"the Facebook graph of SNAP is not there: {social.FACEBOOK.name}")
     name = "place-improvement" + ("-quick" if options.quick else "")
     (HERE / "results").mkdir(exist_ok=True)
-    (HERE / "results" / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (HERE / "results" / f"{name}.json").write_text(json.dumps(signed(rows), indent=1) + "\n")
     lines = ["| network | rates | " + " | ".join(f"{r:g}" for r in RATIOS) + " |"]
     lines += ["|---|---|" + "---|" * len(RATIOS)]
     for network in dict.fromkeys(r["network"] for r in rows):

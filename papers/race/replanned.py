@@ -24,6 +24,7 @@ from anabranch.edge.wishes import Requests, Wishes
 from anabranch.testing.lab.lab import Lab
 from anabranch.testing.lab.results import CloudViews, expected
 from anabranch.testing.lab.workload import Workload
+from benchmarks.origin import origin
 from papers.race.drawing import COLOURS, draw
 
 HERE = Path(__file__).parent
@@ -229,7 +230,7 @@ def main() -> None:
         found = json.loads(RESULTS.read_text())
     else:
         found = asyncio.run(run(options.devices, options.seconds, options.processes))
-        RESULTS.write_text(json.dumps(found) + "\n")
+        RESULTS.write_text(json.dumps({**found, "origin": origin()}) + "\n")
     draw(13, lambda axes: fill(axes, found), "upper left")
     print(told(found))
 

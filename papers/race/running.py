@@ -23,6 +23,7 @@ import numpy as np
 from anabranch.cli.steered import Steered
 from anabranch.testing.lab.measures import fleet, goals, within
 from anabranch.testing.lab.workload import Workload
+from benchmarks.origin import signed
 from papers.race.drawing import COLOURS, draw
 
 HERE = Path(__file__).parent
@@ -136,9 +137,8 @@ def main() -> None:
     runs = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     for devices in () if options.drawn else options.devices:
         others = [run for run in runs if run["devices"] != devices]
-        runs = sorted(
-            [*others, measured(devices, options.processes)], key=lambda run: int(run["devices"])
-        )
+        fresh = signed([measured(devices, options.processes)])
+        runs = sorted([*others, *fresh], key=lambda run: int(run["devices"]))
         RESULTS.write_text(json.dumps(runs) + "\n")
     for figure in FIGURES if options.figure == "all" else [int(options.figure)]:
         draw(figure, partial(FIGURES[figure], runs=runs))

@@ -8,8 +8,13 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import pandas as pd
+import pyarrow as pa
+
 import anabranch as ab
 from anabranch.assembly.call import plan_assembly
+from anabranch.assembly.fitting.windows import fit_windows
+from anabranch.assembly.predicting import estimate_state
 from anabranch.correlation.call import plan_correlation
 from anabranch.errors import InvalidCall
 from anabranch.neighbours.call import plan_nearest
@@ -235,9 +240,49 @@ def _place(odd: Odd) -> list[str]:
     return []
 
 
+def _fit(odd: Odd) -> list[str]:
+    """Over a small sample in memory, whose values may not suit either."""
+    count = odd.pick([0, 1, 3, 30])
+    sample: Any = pd.DataFrame(
+        {
+            "page": [odd.below(4) for _ in range(count)],
+            "ts": [odd.real(tame=0.97) for _ in range(count)],
+            "x": [odd.whole() for _ in range(count)],
+        }
+    )
+    if odd.chance(0.1):
+        sample = odd.pick([*_ANY, pa.Table.from_pandas(sample)])
+    share = lambda: odd.pick([0.5, 0.9, 0, 1, -1, 2, math.nan])  # noqa: E731
+    call = {"key": "page"} | _some(odd, {
+        "cover": share, "cut": share, "tolerance": share, "key": lambda: _column(odd),
+        "time": lambda: odd.pick(["ts", "x", _column(odd)]), "settle": lambda: _span(odd),
+        "complete": lambda: odd.pick(["x > 0", "x", "x >", "missing = 1", _column(odd)]),
+    })  # fmt: skip
+    fit_windows(sample, **call)
+    return []
+
+
+def _estimate(odd: Odd) -> list[str]:
+    call = {"rate": _number(odd), "size": _number(odd), "timeout": _span(odd)}
+    call |= _some(odd, {
+        "events": lambda: _number(odd), "close": lambda: _policy(odd),
+        "sizes": lambda: odd.pick([[1, 2, 3], [], ([1, 2], [0.5, 0.5]), ([1], [2]), [math.nan]]),
+        "watermark": lambda: _span(odd), "trigger": lambda: _span(odd),
+        "arrival_scv": lambda: _number(odd), "tuple_bytes": lambda: _number(odd),
+        "peak": lambda: odd.pick([0.9, 0.999, 0, 1, math.nan]),
+    })  # fmt: skip
+    for name in list(call):
+        if odd.chance(0.2):
+            del call[name]
+    estimate_state(**call)
+    return []
+
+
 _VERBS: dict[str, Callable[[Odd], list[str]]] = {
     "correlate": _correlate,
     "nearest": _nearest,
     "assemble": _assemble,
     "place": _place,
+    "fit_windows": _fit,
+    "estimate_state": _estimate,
 }

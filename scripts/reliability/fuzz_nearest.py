@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +13,7 @@ import anabranch as ab
 from anabranch.errors import BadRow, InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
-from anabranch.neighbours.call import plan_nearest
+from anabranch.neighbours.call import Nearest, plan_nearest
 from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.lists.algorithm import FOREVER
 from anabranch.neighbours.packing import ObjectPacking
@@ -22,10 +22,17 @@ from anabranch.plans.routing import LivePlans
 from anabranch.testing import Workers
 from scripts.reliability.odd import Odd
 from tests.neighbours import runs
+from tests.neighbours.twin import distance
 
 __all__ = ["Case", "check", "draw"]
 
 _FAR = 1 << 61
+_TESTS: dict[str, tuple[Any, runs.Meets]] = {
+    "same": (ab.same("size"), lambda o, q: o["size"] == q["size"]),
+    "differs": (ab.differs("size"), lambda o, q: o["size"] != q["size"]),
+    "near": (ab.within("size", 2), lambda o, q: abs(o["size"] - q["size"]) <= 2),
+    "most": (ab.within("size", high="most"), lambda o, q: o["size"] <= q["most"]),
+}
 Row = dict[str, Any]
 
 
@@ -43,11 +50,20 @@ class Case:
     drop: bool
     workers: int
     method: str
+    within: float | None = None
+    test: str = ""  # what is asked of the sizes of object and query, in `_TESTS`
 
     @property
     def by(self) -> Any:
         """The measure."""
         return getattr(ab, self.metric)(self.columns[2], dim=self.dim)
+
+    def meets(self, row: Row, query: Row) -> bool:
+        """Whether an object may be a hit of a query."""
+        if self.test and not _TESTS[self.test][1](row, query):
+            return False
+        far = self.within
+        return far is None or distance(self.metric, query["v"], row["v"]) <= far
 
     def is_bad(self, row: Row) -> bool:
         """Whether an object must be rejected."""
@@ -91,14 +107,18 @@ def draw(seed: int) -> Case:
             if t is not None and 0 <= t - runs.START <= 40:
                 t += (t - runs.START) * (unit - 1)
             ident = None if odd.chance(0.01) else number
-            rows.append({"t": t, "id": ident, "v": odd.vector(dim, single, 0.98)})
+            thing = {"t": t, "id": ident, "v": odd.vector(dim, single, 0.98)}
+            rows.append({**thing, "size": odd.below(6)})
         batches.append(rows)
     queries = [_query(odd, n, dim, unit) for n in range(1 + odd.below(4))]
     metric = odd.pick(["euclidean", "manhattan", "cosine"])
     names = odd.names(3)
-    return Case(metric, dim, single, queries, batches, (names[0], names[1], names[2]),
+    case = Case(metric, dim, single, queries, batches, (names[0], names[1], names[2]),
                 odd.below(40) * unit, odd.chance(0.8), 1 + odd.below(3),
                 odd.pick(["exact"] * 4 + ["relaxed"]))  # fmt: skip
+    test = odd.pick(list(_TESTS)) if odd.chance(0.3) else ""
+    within = odd.pick([0.0, 0.5, 1.0, 3.0, 1e30]) if odd.chance(0.25) else None
+    return replace(case, within=within, test=test)
 
 
 def _query(odd: Odd, number: int, dim: int, unit: int) -> Row:
@@ -114,6 +134,8 @@ def _query(odd: Odd, number: int, dim: int, unit: int) -> Row:
         "k": k,
         "span": None if counted else span,
         "rows": rows if counted or odd.chance(0.02) else None,
+        "size": odd.below(6),
+        "most": odd.below(6),
     }
 
 
@@ -138,9 +160,9 @@ def check(seed: int) -> str:
     for batch in case.batches:
         mark = max(0, (newest // 1000 - -(-case.delay // 1000)) * 1000) if newest else 0
         rows = [row for row in batch if not case.is_bad(row)]
-        objects += [(row["t"], row["id"], row["v"]) for row in rows if row["t"] > mark]
+        objects += [(row["t"], row["id"], row["v"], row) for row in rows if row["t"] > mark]
         newest = max([newest, *(row["t"] for row in rows)])
-    want = runs.expected(objects, good, case.metric)
+    want = runs.expected(objects, good, case.metric, case.meets)
     assert hits == want, f"{len(hits)} hits, {len(want)} wanted: {_differences(hits, want)}"
     return "exact"
 
@@ -156,13 +178,18 @@ def _run(case: Case) -> tuple[list[Any], int]:
     things = {ident: "bigint", time: "timestamp", vector: kind}
     asked = {"query_id": "bigint", vector: "array<double>", "k": "bigint", "rows": "bigint"}
     asked["window"] = "interval day to second"
+    more: dict[str, Any] = {} if case.within is None else {"within": case.within}
+    if case.test:
+        things["size"] = asked["size"] = asked["most"] = "bigint"
+        more["where"] = _TESTS[case.test][0]
     call, problems = plan_nearest(
         things, asked, by=case.by, id=ident, time=time, watermark=f"{case.delay} us",
         streaming=True, bad_rows="drop" if case.drop else "fail", method=case.method,
+        **more,
     )  # fmt: skip
     if call is None:
         raise InvalidCall("nearest", problems)
-    fixed = fixed_queries(call, runs.query_table(case.queries))[0]
+    fixed = fixed_queries(call, runs.query_table(case.queries, call))[0]
     workers = Workers(NearestJob(call, fixed.encode(**fixed.meta)))
     packing, live = ObjectPacking(call), LivePlans({0: ab.broadcast(case.workers)})
     found: list[Row] = []
@@ -171,7 +198,7 @@ def _run(case: Case) -> tuple[list[Any], int]:
         now = max(0, (newest // 1000 - -(-case.delay // 1000)) * 1000) if newest else 0
         cells: dict[int, bytes] = {}
         if batch:
-            packed = packing.pack(_batch(case, batch), live)
+            packed = packing.pack(_batch(case, batch, call), live)
             cells, newest = packed.cells, max(newest, packed.newest)
         for worker in sorted({*cells, *workers.heads}):
             arrivals = [Block.decode(cells[worker])] if worker in cells else []
@@ -183,7 +210,7 @@ def _run(case: Case) -> tuple[list[Any], int]:
     )
 
 
-def _batch(case: Case, rows: list[Row]) -> pa.RecordBatch:
+def _batch(case: Case, rows: list[Row], call: Nearest) -> pa.RecordBatch:
     ids = pa.array([row["id"] for row in rows], pa.int64())
     element = pa.float32() if case.single else pa.float64()
     columns = {
@@ -193,4 +220,4 @@ def _batch(case: Case, rows: list[Row]) -> pa.RecordBatch:
         "h": mix(ids.fill_null(0).to_numpy()),
         "key": pa.array([0] * len(rows), pa.int64()),
     }
-    return pa.RecordBatch.from_pydict(columns)
+    return pa.RecordBatch.from_pydict(columns | runs.compared(call, "objects", rows))

@@ -151,6 +151,18 @@ def test_numbers_of_windows_begin_again_once_a_key_is_forgotten():
     assert found.events == 20 * (4 + 5)
 
 
+@pytest.mark.parametrize("far", [1e300, -1e108, 2**62, -(2**63)])
+def test_a_time_that_no_query_may_hold_is_none(far):
+    """More than 73,000 years from 1970, in seconds or in microseconds."""
+    whole = isinstance(far, int)
+    times = [int(1e6 * n) if whole else float(n) for n in range(30)]
+    table = pd.DataFrame({"kind": np.repeat(np.arange(10), 3), "ts": times})
+    more = pd.concat([table, pd.DataFrame({"kind": [3, 99], "ts": [far, far]})])
+    fit, found = ab.fit_windows(table), ab.fit_windows(more)
+    assert (found.size, found.timeout, found.instances) == (fit.size, fit.timeout, 10)
+    assert found.rejected == 2
+
+
 def test_what_is_complete_is_said_in_several_ways():
     table = pd.DataFrame(
         {"kind": np.repeat(np.arange(100), 3), "ts": np.arange(300) * 2.0, "n": np.arange(300)}

@@ -1,4 +1,4 @@
-"""All streaming verbs but `follow` on a real cluster: exact, also when something is killed."""
+"""All verbs on a real cluster: exact, also when something is killed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import anabranch as ab
+from anabranch.placement.views import wishes_of
 from scripts.services.cluster import Cluster, cluster
-from tests.cluster.driver import ALIKE, LEARNED, OF_PAIRS, VERBS, feed_of
+from tests.cluster.driver import ALIKE, LEARNED, OF_PAIRS, OF_TABLES, VERBS, feed_of
 from tests.correlation import twin
-from tests.spark import emd_driver, nearest_feed, test_groups
+from tests.spark import emd_driver, follow_world, nearest_feed, test_groups
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.events import alike, collected, events, expected
 from tests.spark.feeds import SECOND, Feed, agree, found, happens, scripted
+from tests.spark.follow_frames import recorded
 from tests.spark.modes import MODES, batches_of
 from tests.spark.processes import Driver, driver, newest
 from tests.spark.test_killed_modes import rows_of
@@ -38,7 +41,8 @@ def started(run: Cluster, folder: Path, *verbs: str, hold: str | None = None) ->
 
 
 def test_all_verbs(spark: Any, tmp_path: Path, running: Cluster) -> None:
-    feeds = {verb: feed_of(tmp_path, verb) for verb in VERBS if verb not in OF_PAIRS}
+    elsewhere = {*OF_PAIRS, *OF_TABLES, "follow"}
+    feeds = {verb: feed_of(tmp_path, verb) for verb in VERBS if verb not in elsewhere}
     joined, apart = scripted(4, rows=(10, 12), seed=5), emd_driver.batches(4, rows=10, seed=8)
     objects = [*nearest_feed.objects_in_batches(3, rows=20, seed=3), [nearest_feed.closing()]]
     calls = events(4, rows=20, seed=3)
@@ -76,6 +80,38 @@ def test_other_results_of_pairs(spark: Any, tmp_path: Path, running: Cluster) ->
     for name, feed in feeds.items():
         rows = rows_of(MODES[name].query(*feed.tables(spark)))
         assert rows_of(feed.output(spark)) == rows and len(rows) > 10, name
+
+
+def test_follow(spark: Any, tmp_path: Path, running: Cluster) -> None:
+    """Recorded frames: views move between the cloud and devices."""
+    rows, folder = follow_world.rows(), tmp_path / "follow"
+    hub = recorded(folder / "control", wishes_of(follow_world.views()), rows)
+    frames = [(seq, *frame) for seq, frame in enumerate(hub.frames)]
+    (folder / "frames").mkdir()
+    for number in range(3):
+        part = frames[number * len(frames) // 3 : (number + 1) * len(frames) // 3]
+        mixed = pd.DataFrame(part[::-1], columns=["seq", "subject", "data"])
+        mixed.to_parquet(folder / "frames" / f"{number}.parquet")
+    with started(running, tmp_path, "follow") as run:
+        run.finish()
+    found = feed_of(tmp_path, "follow").output(spark).collect()
+    assert follow_world.identities(found) == sorted(follow_world.truth(rows))
+    assert {row.place for row in found} == {"cloud", "ann", "bob", "cy"}
+
+
+def test_verbs_of_tables(spark: Any, tmp_path: Path, running: Cluster) -> None:
+    """They give what they give in one process, to the last row."""
+    calls = events(4, rows=20, seed=3)
+    feeds = {verb: feed_of(tmp_path, verb).add(calls) for verb in OF_TABLES}
+    with started(running, tmp_path, *feeds) as run:
+        run.finish()
+    for verb, feed in feeds.items():
+        wanted = sorted(map(str, OF_TABLES[verb](spark, feed).collect()))
+        assert sorted(map(str, feed.output(spark).collect())) == wanted and wanted, verb
+    placed = feeds["place_pairs"].output(spark).collect()
+    assert {(row["a"], row["location"]) for row in placed} == {
+        *(("news", "cloud"), ("p", "p"), ("q", "r"))
+    }
 
 
 def committed(feed: Feed) -> int:

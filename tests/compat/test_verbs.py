@@ -14,6 +14,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.spark.versions import repartition_problems
+from tests.cluster import driver as on_cluster
 from tests.correlation import twin
 from tests.spark import (
     emd_driver,
@@ -27,7 +28,7 @@ from tests.spark import (
 from tests.spark import test_follow as follow
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.events import CALL, alike, collected, events, expected
-from tests.spark.feeds import SECOND, Feed, agree, found, scripted
+from tests.spark.feeds import SECOND, Feed, agree, found, scripted, settings
 from tests.spark.modes import MODES, batches_of
 from tests.spark.processes import driver
 from tests.spark.test_killed_modes import rows_of
@@ -92,6 +93,10 @@ def test_one_stream_and_rows_without_a_partner(spark: Any, tmp_path: Path) -> No
     test_unmatched.test_all_workers_decide_when_the_watermark_is_just_there(spark, tmp_path / "at")
     test_unmatched.test_in_batch(spark, tmp_path / "batch")
     test_one_stream.test_in_a_stream_that_is_restarted_under_other_plans(spark, tmp_path / "one")
+
+
+def test_one_stream_as_a_table(spark: Any, tmp_path: Path) -> None:
+    test_one_stream.test_in_batch(spark, tmp_path)
 
 
 def test_dedupe(spark: Any, tmp_path: Path) -> None:
@@ -195,6 +200,32 @@ def test_follow(spark: Any, tmp_path: Path) -> None:
     follow.test_the_stream_equals_the_batch_answer_across_moves_and_a_restart(spark, tmp_path)
 
 
+def test_spans_of_messages(spark: Any, tmp_path: Path) -> None:
+    """Traces out of a stream, and the same spans out of a table."""
+    from tests.spark import test_spans
+
+    test_spans.test_a_stream_of_messages_becomes_traces(spark, tmp_path)
+    messages = spark.read.schema("value binary").parquet(str(tmp_path / "in"))
+    spans = ab.spans_of(messages, bad_rows="drop").groupBy("trace_id").count().collect()
+    assert sorted(row["count"] for row in spans) == [1, 1, 3, 3]
+
+
+def test_video(spark: Any, tmp_path: Path) -> None:
+    """A film that PyAV makes here, as a table and as a stream that is restarted."""
+    pytest.importorskip("av")
+    from tests.spark import test_video as video
+
+    films = video.of_channels(tmp_path / "films")
+    call: dict[str, Any] = {"start": video.START, "picture": (64, 36)}
+    want = video.keys(ab.video.shots(ab.video.table(spark, str(films), **call)))
+    assert len(want) == 3 * len(video.CUTS)
+    with settings(spark, shuffle__partitions=1):
+        for count in (2, 4):
+            video.listed(films, count)
+            video.run(ab.video.shots(ab.video.frames(spark, str(films), **call)), tmp_path)
+    assert video.keys(spark.read.parquet(str(tmp_path / "out"))) == want
+
+
 def test_connect(spark: Any, tmp_path: Path) -> None:
     """`correlate` as stream and batch, then the other streaming verbs, through a server."""
     folder = tmp_path / "correlate"
@@ -235,3 +266,18 @@ def test_connect_nearest_and_assemble(spark: Any, tmp_path: Path) -> None:
     with driver(folder, "--remote", "local[2]", "--assemble") as run:
         run.finish()
     alike(collected(feed.output(spark)), expected(spark, script, LEARNED, SECOND))
+
+
+def test_connect_emd_and_verbs_of_tables(spark: Any, tmp_path: Path) -> None:
+    script = emd_driver.batches(3, rows=10, seed=8)
+    calls = events(4, rows=20, seed=3)
+    feeds = {verb: on_cluster.feed_of(tmp_path, verb).add(calls) for verb in on_cluster.OF_TABLES}
+    emd = on_cluster.feed_of(tmp_path, "emd").add(script)
+    verbs = ("emd", *feeds)
+    with driver(tmp_path, *verbs, "--remote", "local[2]", script="../cluster/driver.py") as run:
+        run.finish()
+    pairs = {pair: round(value, 9) for pair, value in found(emd.output(spark)).items()}
+    agree(pairs, twin.pairs_in_time(script, SPANS, emd_driver.score, LATE))
+    for verb, feed in feeds.items():
+        wanted = sorted(map(str, on_cluster.OF_TABLES[verb](spark, feed).collect()))
+        assert sorted(map(str, feed.output(spark).collect())) == wanted and wanted, verb

@@ -256,6 +256,32 @@ def test_behind_an_operator_workers_of_another_plan_judge_what_is_late_as_others
     assert not after.pairs and sum(load.late for load in after.loads) == 16
 
 
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_behind_an_operator_workers_that_know_no_watermark_are_refused_rows(how):
+    """The same where only the restart brings room for the workers of the other plan."""
+    call = {"streaming": True, "where": ab.same("k"), "window": "5 ms", "how": how, "fixed": False}
+    before = InProcess(SCHEMA, SCHEMA, plan=ab.keyed(2), workers=2, **call)
+
+    def step(run, at, key, mark):
+        rows = table([{"id": at, "t": BASE + at * 1000, "v": [1], "x": 0, "k": key}])
+        run.step(rows, rows, watermark=BASE + mark * 1000)
+
+    step(before, 60, "a", 0)
+    before.step(None, None, watermark=BASE + 500_000)
+    at_once = InProcess(SCHEMA, SCHEMA, plan=ab.keyed(8), workers=8, **call)
+    at_once.take_up(before)
+    with pytest.raises(ab.errors.StateMismatch, match="has 8 workers, and 2 know the watermark"):
+        step(at_once, 100, "b", 500)
+    again = InProcess(SCHEMA, SCHEMA, plan=ab.keyed(2), workers=8, **call)
+    again.take_up(before)
+    step(again, 100, "b", 501)
+    after = InProcess(SCHEMA, SCHEMA, plan=ab.keyed(8), workers=8, **call)
+    after.take_up(again)
+    for n, key in enumerate("abcdefgh"):
+        step(after, 100, key, 502 + n)
+    assert not after.pairs and sum(load.late for load in after.loads) == 2 + 16
+
+
 @settings(max_examples=examples(150), deadline=None)
 @given(own_watermarks(), keyed_plans, windows, st.sampled_from([InProcess, Lazy]))
 def test_behind_an_operator_no_row_in_time_misses_a_partner(given_, plan: Plan, window, cls):

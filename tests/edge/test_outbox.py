@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -38,24 +37,24 @@ def frames_of(box: Outbox) -> list[int]:
     return [number for number, _ in box.frames()]
 
 
-def killed(folder: Path, kills: int, rng: random.Random, *, inside: bool) -> None:
-    """A writer is killed again and again, and nothing that it said is missing.
+def killed(folder: Path, points: list[tuple[str, int]]) -> None:
+    """A writer is killed at these points, and nothing that it said is missing.
 
-    It dies between two instructions of SQLite, the same ones each time, or at any moment.
+    It kills itself, or is killed as soon as it has ``said`` so many things.
     """
     incarnations, told = set(), -5
-    for _ in range(kills):
+    for point, number in points:
+        own = [] if point == "said" else [point, str(number)]
         run = subprocess.Popen(
-            [sys.executable, str(WRITER), str(folder), *([str(rng.randint(1, 400))] * inside)],
+            [sys.executable, str(WRITER), str(folder), *own],
             stdout=subprocess.PIPE,
             text=True,
         )
         assert run.stdout is not None
         incarnations.add(run.stdout.readline())
-        if not inside:
-            for _ in range(rng.randint(0, 30)):
+        if point == "said":
+            for _ in range(number):
                 told = int(run.stdout.readline())
-            time.sleep(rng.random() * 0.003)
             run.send_signal(signal.SIGKILL)
         said = [int(line) for line in run.stdout.read().split("\n") if line]
         assert run.wait() == -signal.SIGKILL
@@ -74,12 +73,14 @@ def killed(folder: Path, kills: int, rng: random.Random, *, inside: bool) -> Non
 
 
 def test_a_killed_writer_loses_nothing_that_was_kept(tmp_path: Path) -> None:
-    killed(tmp_path, 3, random.Random(1), inside=True)
+    killed(tmp_path, [("inside", 40), ("unsaid", 1), ("said", 2), ("inside", 300)])
 
 
 @pytest.mark.slow
 def test_a_hundred_killed_writers_lose_nothing(tmp_path: Path) -> None:
-    killed(tmp_path, 100, random.Random(2), inside=False)
+    rng, most = random.Random(2), {"inside": 2_000, "unsaid": 30, "said": 30}
+    points = [(point, rng.randint(1, n)) for _ in range(34) for point, n in most.items()]
+    killed(tmp_path, points)
 
 
 def test_every_commit_is_synced(tmp_path: Path) -> None:

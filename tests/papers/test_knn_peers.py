@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from anabranch.errors import InvalidCall
 from anabranch.neighbours.methods import Probabilistic, Queries
+from benchmarks.origin import package_hash
 from papers.knn.cli import app
 from papers.knn.peers import Network, PeerSettings
 from papers.knn.peers.data import Source, cells_of, read_sensors
@@ -205,7 +206,14 @@ def test_the_command_writes_picture_and_data_and_goes_without_sensors(tmp_path):
     data = json.loads((tmp_path / "knn-14.json").read_text())
     assert {curve["data"] for curve in data["curves"]} == {"uniform", "clustered"}
     assert (tmp_path / "knn-14.png").stat().st_size > 5_000
-    assert len(json.loads((tmp_path / "knn-runs.json").read_text())) == 12
+    assert data["origin"]["package"] == package_hash()
+    runs = json.loads((tmp_path / "knn-runs.json").read_text())
+    assert len(runs) == 12 and {run["origin"]["package"] for run in runs} == {package_hash()}
+    runs[0]["origin"]["package"] = runs[0]["origin"]["package"][::-1]
+    (tmp_path / "knn-runs.json").write_text(json.dumps(runs))
+    assert CliRunner().invoke(app, [*call, "--seeds", "2"]).exit_code == 0
+    again = json.loads((tmp_path / "knn-runs.json").read_text())
+    assert len(again) > 12 and again[:12] == runs, "a run that is kept keeps its origin"
     (tmp_path / "knn-runs.json").write_text('[{"settings": {"beta": 1}}]')
     refused = CliRunner().invoke(app, call)
     assert refused.exit_code == 2

@@ -14,6 +14,7 @@ from anabranch.plans.costs import copies
 from anabranch.plans.hashed import Broadcast
 from anabranch.plans.policies import POLICIES
 from anabranch.plans.segments import Segments
+from benchmarks.origin import package_hash
 from papers.vico.cli import app
 from papers.vico.simulation import METHODS, RECIPES, Method, Settings, compute, simulate
 from papers.vico.simulation.drawing import draw
@@ -284,6 +285,7 @@ def test_figures_are_written(tmp_path):
     assert len(data["series"]["SSP"]) == 2 and len(data["series"]["SSP"][0]) == 12
     assert data["stories"]["SSP"] == ["batch 0: starts with plan 0, broadcast(10, side=right)."]
     assert (tmp_path / "vico-11.png").stat().st_size > 10_000
+    assert data.pop("origin")["package"] == package_hash()
     assert json.loads(json.dumps(Figure.of_form(data).to_dict())) == data
 
 

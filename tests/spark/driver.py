@@ -102,7 +102,7 @@ def run_assembly(options: argparse.Namespace) -> None:
     spark = new_session(
         options.folder, options.master, remote=options.remote, settings=dict(options.conf)
     )
-    feed = Feed(options.folder, (CALL, CALL), idle=True, hold=options.hold, spoil=options.spoil)
+    feed = Feed(options.folder, (CALL, CALL), idle=True, hold=options.hold)
     query = feed.run(
         ab.assemble(
             feed.streams(spark),
@@ -121,7 +121,7 @@ def run_assembly(options: argparse.Namespace) -> None:
 def run_mode(options: argparse.Namespace) -> None:
     """One of the queries of `modes`, which go on without rows once the watermark has moved."""
     spark = new_session(options.folder, options.master, 2, options.remote, dict(options.conf))
-    feed = Feed(options.folder, hold=options.hold, idle=True, spoil=options.spoil)
+    feed = Feed(options.folder, hold=options.hold, idle=True)
     kept = {"bad_rows": "drop", "rejects": _rejects(options)} if options.rejects else {}
     late = f"{modes.LATE} microseconds"
     result = MODES[options.mode].query(*feed.streams(spark), watermark=late, **kept)
@@ -149,7 +149,6 @@ def main() -> None:
     parser.add_argument("--mode", choices=MODES, help="another query instead")
     parser.add_argument("--rejects", action="store_true", help="keep bad and late rows")
     parser.add_argument("--hold", help="wait to be killed at the first result that this holds for")
-    parser.add_argument("--spoil", help="what happens to the first attempt of tasks")
     pair = lambda text: tuple(text.split("=", 1))  # noqa: E731
     parser.add_argument("--conf", type=pair, action="append", default=[], help="a setting of Spark")
     options = parser.parse_args()
@@ -159,11 +158,9 @@ def main() -> None:
         return run_mode(options)
     workers = 4 if options.changing else 2
     spark = new_session(options.folder, options.master, workers, options.remote, dict(options.conf))
-    feed = Feed(options.folder, hold=options.hold, spoil=options.spoil)
+    feed = Feed(options.folder, hold=options.hold)
     if options.nearest:
-        nearest_driver.run(
-            options.folder, spark, options.routed, options.hold, _rejects(options), options.spoil
-        )
+        nearest_driver.run(options.folder, spark, options.routed, options.hold, _rejects(options))
         return
     call = {
         "where": ab.cosine("v") >= 0.6,

@@ -115,12 +115,11 @@ def run(
     routed: bool = False,
     hold: str | None = None,
     rejects: str | None = None,
-    spoil: str | None = None,
 ) -> None:
     """What a driver process of its own does: answer fixed queries until all files are read."""
     import anabranch as ab
 
-    feed = Feed(folder, (OP, OBJECT), idle=True, hold=hold, spoil=spoil)
+    feed = Feed(folder, (OP, OBJECT), idle=True, hold=hold)
     asked = query_frame(spark, lasting_queries() if routed else fixed_queries())
     call: dict[str, Any] = {"plan": ab.broadcast(2)}
     if routed:

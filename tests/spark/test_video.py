@@ -30,7 +30,11 @@ def keys(frame: Any) -> list[tuple[Any, ...]]:
 @pytest.fixture(scope="module")
 def channels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same film on three channels, whole and cut in two ways."""
-    folder = tmp_path_factory.mktemp("channels")
+    return of_channels(tmp_path_factory.mktemp("channels"))
+
+
+def of_channels(folder: Path) -> Path:
+    """The folder with a film on each channel, and one that is none."""
     frames = film([30, 40, 35])
     for name, cuts in CUTS.items():
         segmented(folder / name, frames, cuts)

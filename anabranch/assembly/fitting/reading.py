@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from anabranch.assembly.fitting.sample import Floats
 from anabranch.calls.conditions import evaluate
 from anabranch.errors import InvalidCall
+from anabranch.flow.intake import FAR
 
 __all__ = ["COMPLETE", "CUT", "Columns", "Instances", "Rows", "micros", "read_instances", "resolve"]
 
@@ -268,21 +269,24 @@ def _rows(table: pa.Table, columns: Columns) -> Rows:
 
 
 def micros(column: Any, name: str) -> Any:
-    """Times in microseconds; null where there is none.
+    """Times in microseconds; null where there is none, or one that no query may hold.
 
     Examples
     --------
-    >>> micros(pa.chunked_array([[0.5, float("nan")]]), "ts").to_pylist()
-    [500000, None]
+    >>> micros(pa.chunked_array([[0.5, float("nan"), 1e300]]), "ts").to_pylist()
+    [500000, None, None]
     """
     kind = column.type
     if pa.types.is_timestamp(kind):
         return pc.cast(pc.cast(column, pa.timestamp("us", kind.tz), safe=False), pa.int64())
     if pa.types.is_integer(kind):
-        return pc.cast(column, pa.int64())
+        whole = pc.cast(column, pa.int64())
+        near = pc.and_(pc.less_equal(whole, FAR), pc.greater_equal(whole, -FAR))
+        return pc.if_else(near, whole, pa.scalar(None, pa.int64()))
     if pa.types.is_floating(kind):
-        known = pc.if_else(pc.is_finite(column), column, pa.scalar(None, kind))
-        return pc.cast(pc.round(pc.multiply(pc.cast(known, pa.float64()), 1e6)), pa.int64())
+        known = pc.multiply(pc.cast(column, pa.float64()), 1e6)
+        near = pc.less_equal(pc.abs(known), float(FAR))  # which NaN is not
+        return pc.cast(pc.round(pc.if_else(near, known, pa.scalar(None, pa.float64()))), pa.int64())
     raise InvalidCall(
         "fit_windows",
         [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.calls import Check
+from anabranch.flow.origin import origin
 from anabranch.testing.lab.measures import fleet, goals, latency, latency_goals
 from anabranch.testing.lab.workload import Workload
 
@@ -38,6 +39,12 @@ async def measure(
         say(goal.line())
     if out is not None:
         lines = [{**vars(goal), "met": goal.met} for goal in results]
-        written = {"asked": asked, "goals": lines, "fleet": found, "latency": fast}
+        written = {
+            "origin": origin(),
+            "asked": asked,
+            "goals": lines,
+            "fleet": found,
+            "latency": fast,
+        }
         out.write_text(json.dumps(written, indent=1) + "\n")
     return 0 if all(goal.met for goal in results) else 1
