@@ -160,8 +160,12 @@ def _rows(sample: DataFrame, columns: Columns) -> DataFrame:
     def value(name: str) -> Column:
         known = by_name(name)
         if types[name] not in _REAL:
-            far = name in times and types[name] in _WHOLE
-            return F.when(known.between(-FAR, FAR), known) if far else known
+            if name not in times:
+                return known
+            least, most = F.lit(-FAR), F.lit(FAR)
+            if types[name] not in _WHOLE:
+                least, most = (F.timestamp_micros(end).cast(types[name]) for end in (least, most))
+            return F.when(known.between(least, most), known)
         # What is no number is no value; of times neither is one that no query may hold.
         near = F.abs(known.cast("double") * 1e6) <= float(FAR) if name in times else F.lit(True)
         return F.when(~F.isnan(known) & near, known)

@@ -163,6 +163,24 @@ def test_a_time_that_no_query_may_hold_is_none(far):
     assert found.rejected == 2
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_timestamp_that_no_query_may_hold_is_none(unit):
+    """Before, one of seconds or milliseconds overflowed to a time that nobody had put there."""
+    kind, per = pa.timestamp(unit), {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    far = [3 * 10**12 * per, -3 * 10**12 * per] if unit != "ns" else [None, None]
+    times = pa.array([n * per for n in range(30)] + far, kind)
+    table = pa.table({"kind": [*np.repeat(np.arange(10), 3), 3, 99], "ts": times})
+    found, fit = ab.fit_windows(table), ab.fit_windows(table[:30])
+    assert (found.size, found.timeout, found.instances) == (fit.size, fit.timeout, 10)
+    assert found.rejected == 2
+
+
+def test_a_time_that_int64_does_not_hold_is_none():
+    times = pa.array([*(10**6 * n for n in range(30)), 2**63 + 5], pa.uint64())
+    found = ab.fit_windows(pa.table({"kind": [*np.repeat(np.arange(10), 3), 3], "ts": times}))
+    assert (found.instances, found.rejected) == (10, 1)
+
+
 def test_what_is_complete_is_said_in_several_ways():
     table = pd.DataFrame(
         {"kind": np.repeat(np.arange(100), 3), "ts": np.arange(300) * 2.0, "n": np.arange(300)}

@@ -30,7 +30,7 @@ def events(n: int = 400) -> list[dict[str, Any]]:
             "b": [1.0, 2.0, math.nan, None][random.integers(4)],
             "c": int(random.integers(15)),
             "at": [None, math.nan, math.inf, -1e300, *[seconds] * 12][random.integers(16)],
-            "us": [None, *[round(seconds * 1e6)] * 9][random.integers(10)],
+            "us": [None, 1 << 62, -1 << 62, *[round(seconds * 1e6)] * 27][random.integers(30)],
             "ok": [None, False, *[True] * 20][random.integers(22)],
             "share": [None, math.nan, 0.0, *[1.0] * 20][random.integers(23)],
         }

@@ -24,6 +24,7 @@ ASSEMBLED = ("count", "first_ts", "last_ts")
 _WINDOW = ("seq", "opened")  # these tell the windows of one key apart
 _KEYS = ("kind", "instance_ts", "started", "client")
 _TIMES = ("event_ts", "ts", "time")
+_FURTHEST = {"s": FAR // 10**6, "ms": FAR // 10**3, "us": FAR, "ns": 2**63 - 1}
 COMPLETE = "_anabranch_complete"
 """A column of ours that says which rows are complete."""
 
@@ -278,8 +279,14 @@ def micros(column: Any, name: str) -> Any:
     """
     kind = column.type
     if pa.types.is_timestamp(kind):
-        return pc.cast(pc.cast(column, pa.timestamp("us", kind.tz), safe=False), pa.int64())
+        count, most = pc.cast(column, pa.int64()), _FURTHEST[kind.unit]
+        near = pc.and_(pc.less_equal(count, most), pc.greater_equal(count, -most))
+        known = pc.if_else(near, column, pa.scalar(None, kind))
+        return pc.cast(pc.cast(known, pa.timestamp("us", kind.tz), safe=False), pa.int64())
     if pa.types.is_integer(kind):
+        if kind == pa.uint64():  # what int64 does not hold is too far
+            near = pc.less_equal(column, pa.scalar(FAR, kind))
+            column = pc.if_else(near, column, pa.scalar(None, kind))
         whole = pc.cast(column, pa.int64())
         near = pc.and_(pc.less_equal(whole, FAR), pc.greater_equal(whole, -FAR))
         return pc.if_else(near, whole, pa.scalar(None, pa.int64()))
