@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -104,13 +105,62 @@ SQL_ATTACKS = [
     "(with a as (select 1) select * from a) = 1",
     "(from range(3) |> aggregate max(id)) = 1",
     "(map id using 'cat' from range(3)) is null",
+    # Spark puts variables in before it parses: what they hold is read, or makes a forbidden word.
+    "status = '${env:HOME}'",
+    "id = ${system:user.home}",
+    "'${spark.app.name}' = 'x' -- late",
+    f"java_${{env:NOT_SET_ANYWHERE}}method{JAVA}",
+    # A DTD is fetched from wherever the text says, and comes back as the answer.
+    *(
+        f"""{name}('<!DOCTYPE a SYSTEM "file:///x"><a>&x;</a>', 'a') is null"""
+        for name in ("xpath", "XPath_String", "`xpath_int`", "builtin.xpath_boolean")
+    ),
+    *(
+        f"{name}(text, 'b string', map('rowValidationXSDPath', '/x')) is null"
+        for name in ("from_xml", "schema_of_xml", "to_xml")
+    ),
+    *(
+        f"{name}(data, 'Message', '/x.desc') is null"
+        for name in ("from_protobuf", "to_protobuf", "from_avro", "to_avro", "schema_of_avro")
+    ),
+    *(
+        f"{name}('a', 'b') = 'x'"
+        for name in ("secret", "try_secret", "http_request", "ai_query /* a */ ")
+    ),
 ]
 
 
 @pytest.mark.parametrize("attack", SQL_ATTACKS)
-def test_a_condition_for_spark_calls_no_java_and_reads_no_other_table(attack: str) -> None:
-    with pytest.raises(ValueError, match=r"^complete: .*may hold no sub-query and call no Java"):
+def test_a_condition_for_spark_reads_nothing_but_its_row(attack: str) -> None:
+    with pytest.raises(ValueError, match=r"^complete: .*no variable, call no Java and open no"):
         harmless(attack, "complete")
+
+
+OPENING = re.compile(r"\.xml\.|Xml|Reflect|Avro|Protobuf")  # in names of Spark's classes
+
+
+def test_every_function_of_spark_that_opens_files_or_calls_java_is_refused(spark: Any) -> None:
+    """By the classes that Spark itself names, those of a newer one too."""
+    names = [row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()]
+    classes = {}
+    for name in filter(str.isidentifier, names):
+        told = [row[0] for row in spark.sql(f"DESCRIBE FUNCTION `{name}`").collect()]
+        classes[name] = next((line for line in told if line.startswith("Class: ")), "")
+    opening = [name for name, of in classes.items() if OPENING.search(of)]
+    assert {"java_method", "xpath_string", "from_xml", "from_protobuf"} <= set(opening)
+    for name in opening:
+        with pytest.raises(ValueError, match="may hold no"):
+            harmless(f"{name}(a) is null", "complete")
+
+
+def test_a_variable_in_a_condition_is_refused_before_spark_puts_it_in(spark: Any) -> None:
+    from anabranch.spark.frames import condition
+
+    rows = spark.range(1)
+    with pytest.raises(ValueError, match="no variable"):
+        condition(rows, "'${spark.app.name}' != ''")
+    own = condition(rows, lambda frame: frame["id"] == 0)
+    assert rows.filter(own).count() == 1
 
 
 def test_conditions_for_spark_that_people_write_still_work() -> None:
@@ -119,6 +169,7 @@ def test_conditions_for_spark_that_people_write_still_work() -> None:
         "extract(hour from ts) > 3 and reduce(xs, 0, (a, b) -> a + b) > 1 -- late",
         "reflected = 1 and reflectance > 0 and user_identifier is distinct from 'x'",
         "size(map_values(m)) > 0 and (values_of > 1) and (selected)",
+        "price > '$5' and secrets = 0 and my_xpath = 1 and from_json(text, 'a int').a > 1",
     ):
         assert harmless(text, "complete") == text
 

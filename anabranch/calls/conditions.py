@@ -2,8 +2,9 @@
 
 pandas evaluates such text with Python's own means, and would call what it is told to call. So it is
 read here first: columns, constants, comparisons and arithmetic may be in it, and nothing else.
-Spark's SQL calls methods of Java classes, and reads tables and files in sub-queries; a text that
-could do so is refused before Spark parses it.
+Spark's SQL calls methods of Java classes, reads tables and files in sub-queries, opens files that
+functions name, and puts settings and variables of the environment in place of ``${...}``; a text
+that could do so is refused before Spark parses it.
 """
 
 from __future__ import annotations
@@ -43,10 +44,15 @@ _PYTHON = {"<>": "!=", "=": "==", "TRUE": "True", "FALSE": "False"} | {
 
 # Words are refused wherever they stand, within quotes and comments too: so no way to quote or to
 # escape hides one. IDENTIFIER(...) makes a name of any text, USING names a program to run, and a
-# sub-query is a bracket followed by one of five words. Case is ignored as Spark's lexer ignores it,
-# which takes the long s and the dotless i for S and I.
+# sub-query is a bracket followed by one of five words. "${" begins a variable, which Spark puts in
+# before it parses, be it the half of a word. Functions of XML fetch the DTD or the schema that
+# their texts or options name, those of Avro and Protobuf a schema; the last ones are of Databricks.
+# Case is ignored as Spark's lexer ignores it, which takes the long s and the dotless i for S and I.
 _REACHES_OUT = re.compile(
-    r"(?<!\w)(?:java_method|reflect|try_reflect|identifier|using)(?!\w)"
+    r"\$\{"
+    r"|(?<!\w)(?:java_method|reflect|try_reflect|identifier|using"
+    r"|xpath(?:_\w+)?|(?:from|to|schema_of)_(?:xml|avro|protobuf)"
+    r"|secret|try_secret|http_request|ai_query)(?!\w)"
     r"|\(\s*(?:--|/\*|(?:select|with|table|values|from)(?!\w))",
     re.I,
 )
@@ -95,7 +101,9 @@ function
 
 
 def harmless(text: str, name: str) -> str:
-    """A condition for Spark that calls no method of a Java class and holds no sub-query.
+    """A condition for Spark that reads the row and what is registered, and nothing beyond.
+
+    It holds no sub-query and no variable, calls no method of a Java class, and opens no file.
 
     Raises
     ------
@@ -109,13 +117,18 @@ def harmless(text: str, name: str) -> str:
     >>> harmless("id IN (SELECT 1)", "complete")
     Traceback (most recent call last):
         ...
-    ValueError: complete: 'id IN (SELECT 1)' holds '(SELECT': text may hold no sub-query and call \
-no Java; for more, pass a Column or a function of the DataFrame
+    ValueError: complete: 'id IN (SELECT 1)' holds '(SELECT': text may hold no sub-query and no \
+variable, call no Java and open no file; for more, pass a Column or a function of the DataFrame
+    >>> harmless("status = '${env:TOKEN}'", "complete")
+    Traceback (most recent call last):
+        ...
+    ValueError: complete: "status = '${env:TOKEN}'" holds '${': text may hold no sub-query and no \
+variable, call no Java and open no file; for more, pass a Column or a function of the DataFrame
     """
     found = _REACHES_OUT.search(text)
     if found is None:
         return text
     raise ValueError(
-        f"{name}: {text!r} holds {found[0]!r}: text may hold no sub-query and call no Java; for "
-        "more, pass a Column or a function of the DataFrame"
+        f"{name}: {text!r} holds {found[0]!r}: text may hold no sub-query and no variable, call no "
+        "Java and open no file; for more, pass a Column or a function of the DataFrame"
     )
