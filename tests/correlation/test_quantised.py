@@ -15,10 +15,11 @@ from anabranch.correlation.filters import choosing, dots, tiles
 from anabranch.correlation.filters.balls import _meeting, ball_search
 from anabranch.correlation.filters.choosing import Habits
 from anabranch.correlation.filters.dots import Avx2, Neon, Vnni256, Vnni512, available
-from anabranch.correlation.filters.quantised import byte_candidates, work_of
+from anabranch.correlation.filters.quantised import byte_candidates, rounded, work_of
 from anabranch.correlation.filters.tiles import Pair
 from anabranch.correlation.matching import Matcher
 from anabranch.flow.blocks import Block
+from anabranch.flow.goals import operand_of
 
 # Those that differ in more than the size of a register: each takes seconds to compile.
 TRIED = [by for by in available() if not isinstance(by, Vnni256)]
@@ -79,6 +80,27 @@ def test_bytes_and_the_product_find_the_same_pairs(
         for by in TRIED:
             monkeypatch.setattr(choosing, "available", lambda by=by: (by,))
             assert matches(matcher(where).matches(pair)) == expected
+
+
+@pytest.mark.parametrize(("together", "most", "shift"), [(8, 127, 0), (8, -127, 0), (32, 63, 64)])
+@pytest.mark.parametrize(("rows", "d"), [(1, 1), (9, 3), (70, 64), (33, 130)])
+def test_rounded_rows_lie_where_they_belong_and_lose_no_more_than_is_said(
+    rows: int, d: int, together: int, most: int, shift: int
+) -> None:
+    vectors = np.random.default_rng(rows).standard_normal((rows, d)).astype("f4")
+    found = rounded(operand_of(vectors), together, most, weight=3, shift=shift)
+    groups = -(-rows // together)
+    laid_out = found.packed.reshape(groups, -(-d // 4), together, 4).transpose(0, 2, 1, 3)
+    places = laid_out.reshape(groups * together, -1)
+    everything = (places - np.uint8(shift)).view(np.int8).astype(int)
+    assert not everything[rows:].any() and not everything[:, d:].any()
+    whole = everything[:rows, :d] * np.sign(most)
+    assert np.abs(whole).max() == abs(most)
+    apart = vectors - whole * found.unit
+    assert np.abs(apart).max() <= found.unit * 0.500001
+    lost = np.sqrt(np.square(apart).sum(axis=1))
+    assert (lost <= found.lost).all() and (found.lost <= lost * 1.00001 + found.unit * 1e-6).all()
+    assert (found.moved == 3 * everything[:rows].sum(axis=1)).all()
 
 
 def test_few_pairs_are_proposed_that_do_not_match() -> None:
