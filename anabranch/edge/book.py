@@ -87,7 +87,9 @@ class Book:
             self.bounds[number] = (*self._unfinished(number), bound)
         for stream, watermark in entry.presumed:
             self.promised(stream, watermark)
-        return changed
+        silent = {view for stream, _ in entry.presumed for view in self.by_stream.get(stream, ())}
+        ended = [v for v in sorted(silent) if self.place(v) == NOWHERE and self._retire(v)]
+        return list(dict.fromkeys(changed + ended))
 
     def enact_again(self, entry: Entry) -> None:
         """Take an entry of before the broker lost messages.
@@ -138,15 +140,46 @@ class Book:
         window = max(self.definitions[self.views[view].definition].window)
         homes = self.homes(view)
         for bound, later in pairwise(before):
-            if bound.until == LATEST:
+            if later.place == NOWHERE:
+                if bound.until == LATEST and self._is_over(view, later.epoch, window):
+                    # No row that is yet to come is needed anywhere.
+                    self.bounds[view] = tuple(replace(b, until=EARLIEST) for b in self.bounds[view])
+            elif bound.until == LATEST:
                 found = [self._newest(home, later.epoch) for home in homes]
                 if None in found:
                     continue
                 until = max(found) + window  # type: ignore[type-var, operator]
                 self.bounds[view] = retire(self.bounds[view], bound.epoch, until)
-                if later.place == NOWHERE:  # no row that is yet to come is needed anywhere
-                    self.bounds[view] = tuple(replace(b, until=EARLIEST) for b in self.bounds[view])
         return self.bounds[view] != before
+
+    def _is_over(self, view: int, epoch: int, window: int) -> bool:
+        """Whether a view that ends at an epoch needs no row that is yet to come.
+
+        Its rows are stamped below the epoch. Those of a source that has adopted it have come. Rows
+        of another one, which may be lost for good, meet them up to a window later and no further.
+        """
+        newest = {home: self._newest(home, epoch) for home in self.homes(view)}
+        known = [found for found in newest.values() if found is not None]
+        if not known:
+            return False
+        waiting = [s for s in self.views[view].inputs if newest[self.streams[s].home] is None]
+        return all(self.watermark(stream) >= min(known) + window for stream in waiting)
+
+    def awaits(self, stream: int) -> bool:
+        """Whether a view needs to know how far a stream is: one that runs, or has yet to end."""
+        home = self.streams[stream].home
+        for view in self.by_stream.get(stream, ()):
+            last = self.bounds[view][-1]
+            if last.place != NOWHERE:
+                return True
+            others = self.homes(view) - {home}
+            if (
+                not self.has_moved(view)
+                and self._newest(home, last.epoch) is None
+                and any(self._newest(other, last.epoch) is not None for other in others)
+            ):
+                return True
+        return False
 
     def _newest(self, device: str, epoch: int) -> int | None:
         """The newest time that a device stamped below an epoch; None if it may yet do so."""

@@ -68,7 +68,7 @@ class Keeper:
         for stream in book.by_stream:
             heard = max(book.watermark(stream), self._since.setdefault(stream, now))
             # Twice as long: not an entry for every moment that a device is away.
-            if heard < now - 2 * self.watermark:
+            if heard < now - 2 * self.watermark and book.awaits(stream):
                 self.state.presume(stream, now - self.watermark)
                 self.state.because({"rule": "silence"})
 

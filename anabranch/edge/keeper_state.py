@@ -116,11 +116,16 @@ class KeeperState:
         return True
 
     def remove(self, view: int) -> bool:
-        """Wish for a view to end; False if it has, or is yet moving."""
-        if not self.move(view, NOWHERE):
-            return False
+        """Wish for a view to end, also while it moves; False if it has, or that is decided.
+
+        A move that is not decided yet is left out.
+        """
         wish = self._wishes
-        self._wishes = replace(wish, moves=wish.moves[:-1], removed=(*wish.removed, view))
+        ended = {number for entry in [*self.waiting(), wish] for number in entry.removed}
+        if view in ended or self._book.place(view) == NOWHERE:
+            return False
+        moves = tuple(move for move in wish.moves if move[0] != view)
+        self._wishes = replace(wish, moves=moves, removed=(*wish.removed, view))
         return True
 
     def without(self, devices: Iterable[str]) -> None:

@@ -17,8 +17,10 @@ from anabranch.edge.agent_state import AgentState, Effects
 from anabranch.edge.book import Book
 from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.frames import VERSION, Down, FrameError, Up, decode_up, encode_up
+from anabranch.edge.keeper import Keeper
 from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.mail import base_of
+from anabranch.edge.ownership import EARLIEST
 from anabranch.edge.placements import Entry, PlacementLog
 from anabranch.edge.recovery import recovered
 from anabranch.edge.relay_state import Covered, RelayState
@@ -63,7 +65,7 @@ def test_a_log_with_a_hole_or_a_strange_file_is_rejected(tmp_path: Path) -> None
 # ---------------------------------------------------------------- the keeper
 
 
-def test_a_view_that_moves_is_left_alone_until_it_has_moved() -> None:
+def test_a_view_that_moves_moves_no_further_until_it_has_moved() -> None:
     book = Book()
     keeper = KeeperState(book)
     keeper.add(STREAMS, [NEAR], [(VIEW, "cloud")])
@@ -78,12 +80,69 @@ def test_a_view_that_moves_is_left_alone_until_it_has_moved() -> None:
     assert second is not None and second.moves == ((0, "bob"),)
     assert not keeper.move(0, "ann")  # decided, not folded
     book.enact(second)
-    assert not keeper.move(0, "ann") and not keeper.remove(0)
+    assert not keeper.move(0, "ann")
     book.adopted("ann", 1, 10)
     assert not keeper.move(0, "ann")
     book.adopted("bob", 1, 20)
     assert book.bounds[0][0].until == 20 + 30
     assert keeper.remove(0) and not keeper.move(0, "ann")
+
+
+def test_a_view_ends_while_it_moves() -> None:
+    """Before its move is decided, before it is folded, and before the sources know of it."""
+    for known in range(3):
+        book = Book()
+        book.enact(FIRST)
+        keeper = KeeperState(book)
+        assert keeper.move(0, "bob")
+        entries = []
+        if known:
+            entries.append(keeper.next_entry())
+        if known == 2:
+            book.enact(entries.pop())  # type: ignore[arg-type]
+        assert keeper.remove(0) and not keeper.remove(0) and not keeper.move(0, "ann")
+        for entry in entries:
+            book.enact(entry)  # type: ignore[arg-type]
+        last = keeper.next_entry()
+        assert last is not None and last.removed == (0,) and not last.moves
+        book.enact(last)
+        assert book.place(0) == "" and not book.uploads("ann") and not book.uploads("bob")
+        for device in ("ann", "bob"):
+            book.adopted(device, last.number, 10)
+        assert {bound.until for bound in book.bounds[0][:-1]} == {EARLIEST}
+
+
+def test_a_view_ends_though_a_source_is_lost_for_good() -> None:
+    """What the other has stamped before it ended meets nothing that is a window later."""
+    book = Book()
+    for entry in (FIRST, Entry(1, moves=((0, "bob"),)), Entry(2, removed=(0,))):
+        book.enact(entry)
+    assert not book.awaits(0) and not book.awaits(1)  # nobody knows of it yet
+    book.adopted("bob", 2, 100)
+    assert book.awaits(0) and not book.awaits(1) and not book.has_moved(0)
+    assert not book.enact(Entry(3, presumed=((0, 129),)))
+    assert book.enact(Entry(4, presumed=((0, 130),))) == [0]
+    assert {bound.until for bound in book.bounds[0][:-1]} == {EARLIEST}
+    assert book.has_moved(0) and not book.awaits(0) and not book.awaits(1)
+    assert not book.adopted("ann", 2, 900)  # it seemed to be lost
+
+
+def test_no_entry_is_written_for_a_silent_stream_whose_views_have_ended(tmp_path: Path) -> None:
+    async def entries(*made: Entry) -> list[Entry | None]:
+        async def publish(*_: Any) -> None:
+            pass
+
+        relay, client = RelayState(1), SimpleNamespace(publish=publish)
+        for entry in made:
+            relay.book.enact(entry)
+        for device in ("ann", "bob"):
+            relay.book.adopted(device, len(made) - 1, 10)
+        keeper = Keeper(client, relay, tmp_path)  # type: ignore[arg-type]
+        return [await keeper.turn(now) for now in (2_000_000, 2_000_000_000)]
+
+    before, after = asyncio.run(entries(FIRST))
+    assert before is None and after is not None and len(after.presumed) == 2
+    assert asyncio.run(entries(FIRST, Entry(1, removed=(0,)))) == [None, None]
 
 
 def test_a_keeper_that_was_killed_publishes_what_was_not_folded() -> None:

@@ -54,6 +54,13 @@ def test_views_that_end_and_devices_that_leave_come_back() -> None:
     assert sum(world.again for world in worlds) > 10 and sum(world.byes for world in worlds) > 10
 
 
+def test_views_end_while_they_move_and_though_a_device_is_lost_for_good() -> None:
+    worlds = [World(seed).run() for seed in range(40)]
+    assert sum(bool(world.gone) for world in worlds) > 4  # for good
+    assert sum(world.loses_at < world.steps for world in worlds) > 10  # or for long
+    assert sum(world.cut_short for world in worlds) > 4
+
+
 def test_a_world_is_not_at_rest_while_a_device_has_results_to_send() -> None:
     world = World(0, steps=50).run()
     assert world._is_quiet()
@@ -185,6 +192,34 @@ def take_who_left_for_gone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Presence, "load", lambda self, left: None)
 
 
+def end_early(patch: pytest.MonkeyPatch) -> None:
+    """Let go of a view that ended as soon as one of its sources knows."""
+
+    def over(self: Book, view: int, epoch: int, _: int) -> bool:
+        return any(self._newest(home, epoch) is not None for home in self.homes(view))
+
+    patch.setattr(Book, "_is_over", over)
+
+
+def wait_for_all(patch: pytest.MonkeyPatch) -> None:
+    """Let go of a view that ended only when all of its sources know, also one that is lost."""
+
+    def over(self: Book, view: int, epoch: int, _: int) -> bool:
+        return all(self._newest(home, epoch) is not None for home in self.homes(view))
+
+    patch.setattr(Book, "_is_over", over)
+
+
+def end_at_rest_only(patch: pytest.MonkeyPatch) -> None:
+    """End no view while it moves."""
+    remove = KeeperState.remove
+
+    def once_moved(self: KeeperState, view: int) -> bool:
+        return self._book.has_moved(view) and remove(self, view)
+
+    patch.setattr(KeeperState, "remove", once_moved)
+
+
 @pytest.mark.parametrize(
     ("mutation", "seeds"),
     [
@@ -199,6 +234,9 @@ def take_who_left_for_gone(patch: pytest.MonkeyPatch) -> None:
         (take_results_again, range(81, 82)),
         (forget_to_begin_anew, range(10)),
         (take_who_left_for_gone, range(10)),
+        (end_early, range(10)),
+        (wait_for_all, range(10, 20)),
+        (end_at_rest_only, range(30, 40)),
     ],
 )
 def test_a_wrong_system_is_caught(

@@ -6,7 +6,8 @@ between two durable steps. A disk is lost, put back from a backup, or copied so 
 one name run. The broker loses the newest messages of its streams, once or twice, and is recovered.
 In the end all is well again, and what was found must be the twin's; a device may only have been
 stopped if its disk was put back or copied. In some worlds devices leave and come back, and views
-end and are asked for again, also with other shares.
+end and are asked for again, also with other shares. In others a device is lost for good, or seems
+to be: nobody waits for it any more, and views over it end, also while they move.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.evaluator import Evaluator
 from anabranch.edge.frames import (
     Output,
+    Up,
     decode_down,
     decode_output,
     decode_up,
@@ -93,6 +95,10 @@ class World:
         self.whims = random.Random(f"whims {seed}")  # apart, so that other worlds stay as they are
         self.is_fickle = self.whims.random() < 0.4
         self.byes = 0
+        self.lots = random.Random(f"lots {seed}")  # likewise
+        self.gone: set[str] = set()  # devices that are lost, or seem to be
+        self.taken: set[tuple[int, int]] = set()  # their rows that the relay has had
+        self.cut_short = 0  # views that ended while they moved
         self.now = 1000
         self.loss = rng.choice([0.0, 0.02, 0.2])
         self.deaths = rng.choice([0.0, 0.02, 0.1])
@@ -117,6 +123,10 @@ class World:
         self.twin: Device | None = None  # that runs beside the device of its name
         self.stops: list[str] = []
         self.buckets = {k: Bucket() for k in range(BUCKETS)}
+        # When a device is lost, in a world in which nothing else happens to disks.
+        loses = not self.fate and self.lots.random() < 0.5
+        self.loses_at = self.lots.randrange(steps) if loses else steps
+        self.is_lost = self.lots.random() < 0.7  # for good
         self._people()
         self._wishes()
 
@@ -171,8 +181,12 @@ class World:
         """Let things happen, then let all be well, and compare."""
         if self.rng.random() < 0.7:
             self._open()
-        for _ in range(self.steps):
+        for step in range(self.steps):
             self.now += self.rng.choice([0, 1, 1, 3, 10])
+            if step == self.loses_at:
+                self._lose_sight()
+            if self.gone:
+                self._do_without()
             self._anything()
         self._heal()
         self._compare()
@@ -239,6 +253,31 @@ class World:
                 self.asked[name] = replace(self.asked[name], shares=shares)
             self._ask_again([name])
 
+    def _lose_sight(self) -> None:
+        """From now on a device does nothing, and nothing reaches it."""
+        device = self.lots.choice(self._everybody())
+        device.process = None
+        self.gone.add(device.name)
+
+    def _do_without(self, most: float = 0.05) -> None:
+        """Nobody waits for a device that is away; views over it end, and those at it move."""
+        lots, book = self.lots, self._running_relay().book
+        assert self.keeper is not None
+        for stream, declared in enumerate(book.streams):
+            silent = declared.home in self.gone and book.watermark(stream) < self.now - 100
+            if silent and book.awaits(stream) and lots.random() < most:
+                self.keeper.presume(stream, self.now - 50)
+        for view in range(len(book.views)):
+            if lots.random() < most and self._needs(view):
+                moving = not book.has_moved(view)
+                self.cut_short += self.keeper.remove(view) and moving
+            elif lots.random() < most and book.place(view) in self.gone:
+                self.keeper.move(view, lots.choice(self._places()))
+
+    def _needs(self, view: int) -> bool:
+        """Whether a view is over streams of a device that is away."""
+        return bool(self._running_relay().book.homes(view) & self.gone)
+
     def _ask_again(self, names: Iterable[str]) -> None:
         assert self.keeper is not None
         views = [(self.asked[name], self.whims.choice(self._places())) for name in names]
@@ -290,7 +329,8 @@ class World:
             self._do(device, self._agent(device).again(device.frames.items()))
 
     def _everybody(self) -> list[Device]:
-        return [*self.devices.values(), *([self.twin] if self.twin is not None else [])]
+        here = [device for device in self.devices.values() if device.name not in self.gone]
+        return [*here, *([self.twin] if self.twin is not None else [])]
 
     def _harm(self, device: Device) -> None:
         """A disk is lost, put back or copied, once in a world."""
@@ -395,11 +435,18 @@ class World:
         if subject == "k":
             relay.entry(position, Entry.from_dict(content))
         elif subject.startswith("u."):
-            relay.frame(position, subject[2:], decode_up(content))
+            self._take(relay, position, subject[2:], decode_up(content))
         else:
             relay.output(position, int(subject[2:]), decode_output(content))
         for _, extras in relay.reports():
             self.late |= {(stream, n) for stream, n in extras.get("late", ())}
+
+    def _take(self, relay: RelayState, position: int, device: str, up: Up) -> None:
+        known = relay._devices.get(device)
+        before = -1 if known is None else known.next
+        relay.frame(position, device, up)
+        if relay._devices[device].next == before + 1 == up.number + 1:
+            self.taken |= {(one.stream, n) for one in up.sections for n in one.n.tolist()}
 
     def _running_relay(self) -> RelayState:
         if self.relay is None:
@@ -522,6 +569,8 @@ class World:
     def _heal(self) -> None:
         """Nothing is lost any more, everybody runs, and time goes on until nothing changes."""
         self.loss = self.deaths = 0.0
+        if not self.is_lost:
+            self.gone.clear()
         for device in self._everybody():
             device.cut = False
             device.process = None if self.is_fickle else device.process  # who has left is back
@@ -533,6 +582,8 @@ class World:
                     self._connect(device)
             while self.flying:
                 self._fly()
+            if self.gone:
+                self._do_without(1.0)
             if self.is_fickle:
                 self._ask_again(self._begun())
             self._keeper()
@@ -546,8 +597,9 @@ class World:
         raise Wrong("it never comes to rest")
 
     def _begun(self) -> dict[str, int]:
-        """The newest view of each name that was ever there."""
-        return {view.name: k for k, view in enumerate(self._running_relay().book.views)}
+        """The newest view of each name that was ever there, if its devices are."""
+        newest = {view.name: k for k, view in enumerate(self._running_relay().book.views)}
+        return {name: k for name, k in newest.items() if not self._needs(k)}
 
     def _is_quiet(self) -> bool:
         """Whether everybody has processed all there is, and what is asked for runs."""
@@ -556,6 +608,8 @@ class World:
             book.place(k) == NOWHERE or book.views[k] != self.asked[name]
             for name, k in self._begun().items()
         ):
+            return False
+        if any(self._needs(k) or place in self.gone for k, place in self._running_views()):
             return False
         agents = [self._agent(device) for device in self._everybody()]
         stored = {subject: found.number for subject, found in self._covered().items()}
@@ -568,6 +622,11 @@ class World:
             and all(one.seen == stored.get(f"in.{k}", -1) for k, one in self.buckets.items())
             and not any(bucket.output for bucket in self.buckets.values())
         )
+
+    def _running_views(self) -> list[tuple[int, str]]:
+        book = self._running_relay().book
+        places = [(k, book.place(k)) for k in range(len(book.views))]
+        return [(k, place) for k, place in places if place != NOWHERE]
 
     def _compare(self) -> None:
         book = self._running_relay().book
@@ -587,10 +646,11 @@ class World:
                 (stream, n) in self.late for stream, n in zip(inputs[one[0]], one[1:], strict=True)
             )
         }
-        late |= {one for one in due if self._is_harmed(one[0])}
+        late |= {one for one in due if self._is_harmed(one[0], {self.victim})}
+        late |= {one for one in due if self._may_miss(*one)}
         seen = Counter(one for bucket in self.buckets.values() for one in bucket.found)
         _same("the cloud", seen, due, late)
-        for device in self.devices.values():
+        for device in self._everybody():
             mine = {one for one in due if self._shows(device, one[0])}
             shown = Counter(one for one in device.shown if self._shows(device, one[0]))
             _same(device.name, shown, mine, late)
@@ -601,13 +661,24 @@ class World:
         if len({(names[view], *rows) for view, *rows in due}) < len(due):
             raise Wrong("two lives of a view have a result in common")
 
-    def _is_harmed(self, view: int) -> bool:
-        """Whether results of a view may be missing, since a device that it needs lost its disk."""
+    def _may_miss(self, view: int, *rows: int) -> bool:
+        """Whether a result may be missing, since a device is lost that had to send a row or it."""
+        book, inputs = self._running_relay().book, self._running_relay().book.views[view].inputs
+        if not self._is_harmed(view, self.gone):
+            return False
+        if self.recoveries or self._is_harmed(view, self.gone, sources=False):
+            return True  # what the broker lost cannot be sent again; nor can what was found there
+        sides = zip(inputs, rows, strict=True)
+        return any(book.streams[s].home in self.gone and (s, n) not in self.taken for s, n in sides)
+
+    def _is_harmed(self, view: int, lost: set[str], sources: bool = True) -> bool:
+        """Whether results of a view may be missing, since it needs one of some devices."""
         book = self._running_relay().book
-        homes = {book.streams[stream].home for stream in book.views[view].inputs}
+        inputs = book.views[view].inputs if sources else ()
+        homes = {book.streams[stream].home for stream in inputs}
         places = [place for entry in self.log for number, place in entry.moves if number == view]
         first = [place for entry in self.log for _, place in entry.views][view]
-        return self.victim in {*homes, *places, first}
+        return not lost.isdisjoint({*homes, *places, first})
 
     def _known(self) -> list[Known]:
         known: list[Known] = []
@@ -629,13 +700,14 @@ class World:
 
     def _at_rest(self) -> None:
         """No evaluator holds what nobody can need."""
-        evaluators = [self._agent(device).evaluator for device in self.devices.values()]
+        evaluators = [self._agent(device).evaluator for device in self._everybody()]
         blobs = [bucket.state for bucket in self.buckets.values() if bucket.state is not None]
         evaluators += [Evaluator.restore(blob) for blob in blobs]
         book = self._running_relay().book
         for evaluator in evaluators:
             for number in evaluator.views.keys() - evaluator.done:
-                if book.has_moved(number) and book.place(number) != evaluator.place:
+                over = book.place(number) == NOWHERE and not book.homes(number) <= self.gone
+                if (over or book.has_moved(number)) and book.place(number) != evaluator.place:
                     raise Wrong(f"view {number} is still at {evaluator.place}")
 
 
