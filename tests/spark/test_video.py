@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 
 import anabranch as ab
 from anabranch.errors import InvalidCall
@@ -213,6 +214,34 @@ def test_the_documented_query_goes_through_black(
     # Who compares what shots gives must say what becomes of black.
     shots = ab.video.shots(ab.video.table(spark, str(tmp_path / "channels"), start=START))
     assert shots.filter("NOT exists(features, x -> x != 0)").count() == sum(blank)
+
+
+def caption(pictures: Any) -> Any:
+    return [[("BRIDGE SHUT IN RIGA", 0.9, (0, 0, 9, 9))] for _ in pictures]
+
+
+def test_key_frames_without_a_picture_are_described_as_far_as_can_be(
+    spark: Any, channels: Path
+) -> None:
+    shots = ab.video.shots(ab.video.table(spark, str(channels), start=START))
+    some = shots.withColumn("picture", F.when(F.col("channel") == "north", F.col("picture")))
+    rows = ab.video.describe(some, text=caption).collect()
+    said = {(row.channel, row.words, row.text is None) for row in rows}
+    others = {(name, None, True) for name in ("south", "whole")}
+    assert said == {("north", "BRIDGE SHUT IN RIGA", False), *others}
+    assert len(rows) == shots.count() and all(row.vector for row in rows)
+    without = shots.withColumn("features", F.when(F.col("channel") == "north", F.col("features")))
+    assert {row.channel for row in ab.video.describe(without).collect()} == {"north"}
+
+
+def test_what_is_made_of_pictures_is_refused_where_none_are_kept(
+    spark: Any, channels: Path
+) -> None:
+    shots = ab.video.shots(ab.video.table(spark, str(channels), start=START, picture=None))
+    assert ab.video.describe(shots).count() == shots.count() > 0
+    for asked in ({"text": caption}, {"views": True}):
+        with pytest.raises(InvalidCall, match="frames with picture=None"):
+            ab.video.describe(shots, **asked)
 
 
 @pytest.mark.slow

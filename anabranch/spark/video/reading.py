@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from anabranch.calls import Check, Duration
 from anabranch.errors import renamed
 from anabranch.flow.metrics import metrics_name
-from anabranch.spark.layouts import LAYOUT
+from anabranch.spark.layouts import LAYOUT, UNPICTURED
 from anabranch.spark.settings import session_problems
 from anabranch.spark.versions import limit_problems
 from anabranch.spark.video.source import VideoSource, options_of
@@ -99,7 +99,7 @@ def frames(
     problems = session_problems(spark) + (limit_problems() if limited else [])
     texts = _texts("video.frames", options, problems)
     spark.dataSource.register(VideoSource)
-    return _rows(spark.readStream.format("video").options(**texts).load())
+    return _rows(spark.readStream.format("video").options(**texts).load(), picture is not None)
 
 
 @renamed(bad="bad_rows", rejects=_REJECTS)
@@ -138,7 +138,7 @@ ns and their names (weeks, days, hours, minutes, seconds, ...)
     problems = session_problems(spark) + ([] if found else [f"path: there is no {path!r} here"])
     texts = _texts("video.table", options, problems)
     spark.dataSource.register(VideoSource)
-    return _rows(spark.read.format("video").options(**texts).load())
+    return _rows(spark.read.format("video").options(**texts).load(), picture is not None)
 
 
 def _texts(verb: str, options: dict[str, Any], problems: list[str]) -> dict[str, str]:
@@ -161,7 +161,7 @@ def _texts(verb: str, options: dict[str, Any], problems: list[str]) -> dict[str,
     return {**{name: str(value) for name, value in given.items()}, "reports": "true"}
 
 
-def _rows(found: DataFrame) -> DataFrame:
+def _rows(found: DataFrame, pictured: bool) -> DataFrame:
     """Frames alone, with the reports of segments added up in the query's metrics."""
 
     def counted(name: str, kind: str) -> Any:
@@ -176,4 +176,5 @@ def _rows(found: DataFrame) -> DataFrame:
         F.flatten(F.collect_list(problems)).alias("problems"),
     )
     rows = observed.filter("report IS NULL").drop("report")
-    return rows.withMetadata("features", {LAYOUT: VERSION})
+    rows = rows.withMetadata("features", {LAYOUT: VERSION})
+    return rows if pictured else rows.withMetadata("picture", {UNPICTURED: True})
