@@ -117,6 +117,7 @@ scale: setup
 	$(BIN)/python -m benchmarks.scale
 
 bench: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
 	$(BIN)/python -m benchmarks.correlate
 	$(BIN)/python -m benchmarks.place
 	$(BIN)/python -m benchmarks.nearest

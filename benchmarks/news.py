@@ -23,6 +23,7 @@ from typing import Any
 from anabranch.video.channels import SECOND, SEGMENT
 from anabranch.video.scoring import LEAST_RECALL, LEAST_SHOTS
 from benchmarks.measuring import Row, Screen, machine
+from benchmarks.needs import need
 
 ROOT = Path(__file__).parents[1]
 RESULT, PAGE = ROOT / "benchmarks" / "results" / "news.json", ROOT / "docs" / "video.md"
@@ -102,6 +103,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=96)
     parser.add_argument("--seed", type=int, default=7)
     given = parser.parse_args()
+    need("benchmarks.news", ["av"])
     screen, about, verdicts = Screen(), machine(), []
     for number in range(1, given.runs + 1):
         screen.step(f"run {number}: three channels, {given.seconds:g} s")

@@ -7,8 +7,8 @@
 `CLIPS` is a folder of films, at any depth; by default those of `anabranch.video.clips` are fetched.
 From excerpts of them films with known cuts, dissolves, fades and flashes are made and encoded, one
 for each seed. Thresholds were chosen with the films of seeds 5 and 7 to 10 in sight; 11 and 12 are
-unseen, and say how they hold. The detectors of PySceneDetect see the same files, if that is
-installed. Rates are of process time on one thread.
+unseen, and say how they hold. The detectors of PySceneDetect see the same files. Rates are of
+process time on one thread.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from anabranch.video.planes import planes_of
 from anabranch.video.rows import Reading
 from anabranch.video.signature import signature
 from benchmarks.measuring import Row, Screen, machine
+from benchmarks.needs import need
 
 RESULTS = Path(__file__).parent / "results"
 _FILMS = ("*.mp4", "*.m4v", "*.mpg", "*.avi", "*.mkv")
@@ -161,11 +162,9 @@ def score(found: Sequence[int], truth: Truth) -> tuple[float, float, int]:
 
 
 def peers() -> dict[str, Any]:
-    """The detectors of PySceneDetect; none if it is not installed."""
-    try:
-        import scenedetect as peer
-    except ModuleNotFoundError:
-        return {}
+    """The detectors of PySceneDetect."""
+    import scenedetect as peer
+
     kinds = ("Content", "Adaptive", "Histogram", "Hash")
     return {kind.lower(): getattr(peer, f"{kind}Detector") for kind in kinds}
 
@@ -237,6 +236,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()))
     given = parser.parse_args()
+    need("benchmarks.video", ["av", "scenedetect"])
     folder = given.clips or fetch(_CLIPS)["bunny"].parent.parent
     sources, screen = clips(folder), Screen()
     for seed in given.seeds:

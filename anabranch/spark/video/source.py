@@ -23,7 +23,11 @@ from anabranch.video.rows import Planned, Reading, rows_of
 from anabranch.video.segments import CLOSED
 from anabranch.video.starts import start_times
 
-__all__ = ["SCHEMA", "VideoSource", "options_of"]
+__all__ = ["MAX_FILES", "SCHEMA", "VideoSource", "options_of"]
+
+MAX_FILES = 100
+"""The most segments of a channel in a micro-batch, if nobody says: a query that is begun on a large
+archive would otherwise read all of it in its first one."""
 
 SCHEMA = (
     "id string, channel string, ts timestamp, segment string, run bigint, pts bigint, key boolean, "
@@ -56,10 +60,11 @@ def options_of(check: Check, given: Mapping[str, Any]) -> tuple[Folder, Reading,
         if former in given:  # an option of Spark that nobody reads is an error nobody sees
             check.say(f"{former} is now called {now}")
     reading = Reading(lasting("every", 1), anchors, _size(check, given), fail)
-    most = [
-        None if given.get(name) is None else check.whole(name, _number(given[name]))
-        for name in ("max_files", "max_bytes")
-    ]
+    most = []
+    for name, value in (("max_files", MAX_FILES), ("max_bytes", None)):
+        value = given.get(name, value)
+        none = value is None or value == "none"
+        most.append(None if none else check.whole(name, _number(value)))
     return folder, reading, Limit(*most)
 
 
@@ -159,7 +164,10 @@ class _Stream(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
         # Spark 4.1 says neither: the time line is then followed from the first segment on.
         start = self._reached if start is None else start
-        self._reached = self.planner.latest(start, Limit(*limits_of(limit)[:2]), self._goal)
+        given = limits_of(limit)
+        # Spark knows one limit, here that of files; beside it that of bytes holds too.
+        most = given.bytes if given.files is None else self.limit.bytes
+        self._reached = self.planner.latest(start, Limit(given.files, most), self._goal)
         return self._reached
 
     def reportLatestOffset(self) -> Offset | None:
