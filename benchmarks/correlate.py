@@ -4,10 +4,10 @@ Run it on a machine that does nothing else::
 
     python -m benchmarks.correlate [--quick] [--only SECTION] [--out FOLDER]
 
-Sections: kernel, filters, bands and routing on one core without Spark; stream, join, fixed, first,
-growth, ways, partners and rows on Spark with two. A full run takes a quarter of an hour and writes
-``correlate.json`` and ``correlate.svg``; with ``--only`` it replaces those sections there. A quick
-one is a smoke test and writes ``correlate-quick.*``.
+Sections: kernel, filters, chosen, bands and routing on one core without Spark; stream, join, fixed,
+first, growth, ways, partners and rows on Spark with two. A full run takes a quarter of an hour and
+writes ``correlate.json`` and ``correlate.svg``; with ``--only`` it replaces those sections there. A
+quick one is a smoke test and writes ``correlate-quick.*``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    correlate_chosen,
     correlate_filters,
     correlate_kernel,
     correlate_small,
@@ -36,6 +37,7 @@ from papers.style import in_both
 _ON_ONE_CORE = {
     "kernel": correlate_kernel.kernel,
     "filters": correlate_filters.filters,
+    "chosen": correlate_chosen.chosen,
     "bands": correlate_kernel.bands,
     "routing": correlate_kernel.routing,
 }

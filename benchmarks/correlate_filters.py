@@ -42,7 +42,7 @@ from benchmarks.agreeing import agreed, band_of, codes
 from benchmarks.correlate_kernel import directions, one_core, specification, unit
 from benchmarks.measuring import Row, Screen, in_turns, rate, ratio
 
-__all__ = ["filters"]
+__all__ = ["crowded", "filters", "scenes"]
 
 _THRESHOLD = 0.9
 _SCENES = 300
@@ -209,7 +209,7 @@ def _beside_product(screen: Screen, crowd: _Crowd, quick: bool) -> dict[str, flo
     parts = 4
     if crowd.balls:  # as many new rows come as stored ones meet before balls are made
         few, parts = (_SEEN_FIRST + few, 8)
-    vectors = _crowded(few + many, crowd.width, crowd.share)
+    vectors = crowded(few + many, crowd.width, crowd.share)
     counted: dict[str, int] = {}
     tried: list[bool] = []
 
@@ -239,7 +239,7 @@ def _beside_product(screen: Screen, crowd: _Crowd, quick: bool) -> dict[str, flo
     return {"of the product": reached, "match rate": rate_of_matches}
 
 
-def _crowded(rows: int, width: int, share: float) -> np.ndarray:
+def crowded(rows: int, width: int, share: float) -> np.ndarray:
     """Rows whose cosines crowd below the threshold, of which so many reach it."""
     random = np.random.default_rng(_SEED)
     apart = unit(random.standard_normal((rows, width - 1)))
@@ -269,7 +269,7 @@ def _isotropic(rows: tuple[int, int], width: int) -> Data:
     return left[random.permutation(len(left))], right
 
 
-def _scenes(noise: float) -> Callable[[tuple[int, int], int], Data]:
+def scenes(noise: float) -> Callable[[tuple[int, int], int], Data]:
     def make(rows: tuple[int, int], width: int) -> Data:
         random = np.random.default_rng(_SEED)
         centres = unit(random.standard_normal((_SCENES, width)) * np.arange(1, width + 1) ** -0.5)
@@ -345,8 +345,8 @@ _CROWDED = (
 )
 _DATA: dict[str, tuple[Callable[[tuple[int, int], int], Data], int, float, float | None]] = {
     "isotropic": (_isotropic, 64, _THRESHOLD, 3.0),
-    "scenes, noise .25": (_scenes(0.25), 64, _THRESHOLD, 8.0),
-    "scenes, noise .45": (_scenes(0.45), 64, _THRESHOLD, 15.0),
+    "scenes, noise .25": (scenes(0.25), 64, _THRESHOLD, 8.0),
+    "scenes, noise .45": (scenes(0.45), 64, _THRESHOLD, 15.0),
     "isotropic, long": (_isotropic, 576, _THRESHOLD, 2.5),
     "news texts": (_news, 256, _THRESHOLD, 2.5),
     "frames of films": (_films, 576, _THRESHOLD, 2.5),

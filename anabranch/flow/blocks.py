@@ -113,6 +113,10 @@ class Block:
         found: T = self._derived[key]
         return found
 
+    def has_derived(self, key: Any) -> bool:
+        """Whether `derive` has this already."""
+        return key in self._derived
+
     def take(self, rows: np.ndarray) -> Block:
         """The rows at these positions, in this order."""
         columns = {name: take(column, rows) for name, column in self.columns.items()}

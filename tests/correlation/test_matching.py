@@ -260,7 +260,9 @@ def test_scores_do_not_depend_on_tiles(monkeypatch: pytest.MonkeyPatch):
     real = tiles.tiles
     from anabranch.correlation.filters import products
 
-    monkeypatch.setattr(products, "tiles", lambda pair: real(pair, 37, 101))
+    monkeypatch.setattr(
+        products, "tiles", lambda pair, between: real(pair, 37, 101, between=between)
+    )
     assert pairs() == whole
 
 

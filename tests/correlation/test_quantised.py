@@ -11,7 +11,7 @@ from llvmlite import binding, ir
 
 import anabranch as ab
 from anabranch.correlation.call import plan_correlation
-from anabranch.correlation.filters import choosing, dots, tiles
+from anabranch.correlation.filters import choosing, dots, quantised, tiles
 from anabranch.correlation.filters.balls import _meeting, ball_search
 from anabranch.correlation.filters.choosing import Habits
 from anabranch.correlation.filters.dots import Avx2, Neon, Vnni256, Vnni512, available
@@ -50,6 +50,11 @@ def world(rows: tuple[int, int], d: int, seed: int, spread: float = 0.0) -> Pair
     return Pair(*blocks, WINDOW)
 
 
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes are made for the smallest blocks, too."""
+    monkeypatch.setattr(choosing, "may_pay", lambda *call: True)
+
+
 def matches(found: Any) -> dict[tuple[int, int], float]:
     return {
         (int(i), int(j)): float(score) for part in found for i, j, score in zip(*part, strict=True)
@@ -68,8 +73,8 @@ MEASURES = {
 def test_bytes_and_the_product_find_the_same_pairs(
     kind: str, upward: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choosing, "_FEWEST", 1)
-    monkeypatch.setattr(choosing, "_TOO_MANY", 2.0)
+    always(monkeypatch)
+    monkeypatch.setattr(choosing, "most_proposed", lambda width, pairs, by: pairs)
     measure, thresholds = MEASURES[kind]
     shapes = [((1, 1), 1), ((33, 70), 5), ((300, 257), 64), ((150, 90), 130)]
     for seed, ((rows, d), threshold) in enumerate((s, t) for s in shapes for t in thresholds):
@@ -118,7 +123,7 @@ def test_where_nearly_all_is_proposed_the_product_takes_over(
 ) -> None:
     asked: list[str] = []
     product = choosing.product_candidates
-    monkeypatch.setattr(choosing, "_FEWEST", 1)
+    always(monkeypatch)
     monkeypatch.setattr(
         choosing, "product_candidates", lambda *call: (asked.append(call[1]), product(*call))[1]
     )
@@ -127,6 +132,65 @@ def test_where_nearly_all_is_proposed_the_product_takes_over(
     assert sum(len(part.left) for part in dense.matches(pair)) > 1000
     assert asked == ["s0"]
     assert matches(sparse.matches(pair)) == {} and len(asked) == 2 - bool(available())
+
+
+def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of one stretch of panels of right rows, and of few panels."""
+    always(monkeypatch)
+    for name, value in {"_PANEL_BYTES": 1 << 12, "_PART": 1, "_STRETCH": 1}.items():
+        monkeypatch.setattr(quantised, name, value)
+
+
+def test_parts_that_lie_about_the_threshold_are_left_to_the_product_and_only_they(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not available():
+        pytest.skip("this processor has no instructions for bytes")
+    in_small_parts(monkeypatch)
+    asked: list[tuple[int, int]] = []
+    product = choosing.product_candidates
+
+    def noted(*call: Any) -> Any:
+        asked.append(call[5] if len(call) > 5 else (0, 0))
+        return product(*call)
+
+    monkeypatch.setattr(choosing, "product_candidates", noted)
+    random = np.random.default_rng(3)
+    near = random.standard_normal((1, 32))
+    left = near + 0.1 * random.standard_normal((400, 32))
+    right = random.standard_normal((1200, 32))
+    right[400:700] = near + 0.1 * random.standard_normal((300, 32))
+    blocks = [
+        Block.of(np.zeros(len(v)), {"id": np.arange(len(v)), "s0": v.astype("f4")})
+        for v in (left, right)
+    ]
+    pair = Pair(*blocks, (1, 1))
+    habits, call = Habits(), (pair, "s0", "cosine", True, 0.98)
+    found = proposed(choosing.vector_candidates(*call, habits))
+    assert asked and (0, 0) not in asked
+    touched = {row for first, last in asked for row in range(first, last)}
+    assert set(range(400, 700)) <= touched < set(range(1200))
+    assert found >= proposed(product(*call)) != set()
+    assert habits.bytes.tries()  # some parts have paid
+
+
+@pytest.mark.parametrize("kind", MEASURES)
+def test_small_parts_find_what_the_product_finds_whichever_looks_at_them(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, thresholds = MEASURES[kind]
+    for seed, (rows, d) in enumerate([((300, 257), 64), ((20, 900), 16)]):
+        pair = world(rows, d, seed)
+        for threshold in thresholds:
+            where = measure >= threshold
+            monkeypatch.setattr(choosing, "available", tuple)
+            expected = matches(matcher(where).matches(pair))
+            in_small_parts(monkeypatch)
+            for by in TRIED:
+                monkeypatch.setattr(choosing, "available", lambda by=by: (by,))
+                turns = iter(np.random.default_rng(seed).integers(-1, 40, 10_000).tolist())
+                monkeypatch.setattr(choosing, "most_proposed", lambda *call, t=turns: next(t))
+                assert matches(matcher(where).matches(pair)) == expected
 
 
 def test_sums_that_32_bits_cannot_hold_are_left_to_the_product() -> None:
@@ -230,7 +294,8 @@ def test_balls_are_made_for_blocks_that_are_met_often_and_only_where_they_pay(
         asked.append(found.share())
         return found
 
-    for name, value in {"_FEWEST": 1, "_ENOUGH_ROWS": 500, "_SEEN_FIRST": 200}.items():
+    always(monkeypatch)
+    for name, value in {"_ENOUGH_ROWS": 500, "_SEEN_FIRST": 200}.items():
         monkeypatch.setattr(choosing, name, value)
     monkeypatch.setattr(choosing, "ball_search", noted)
     if not available():

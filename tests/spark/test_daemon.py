@@ -126,3 +126,25 @@ def test_configure_names_the_daemon_where_it_is_found(given: dict[str, str], cho
         builder.config(name, value)
     ab.configure(builder, workers=2)
     assert builder._options.get(SETTING) == chosen
+
+
+def test_all_that_configure_sets_is_in_the_table_of_settings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("PYSPARK_PYTHON", "SPARK_SUBMIT_OPTS"):
+        monkeypatch.setenv(name, "")  # so that it is as before when this test has ended
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("anabranch.spark.class_archive.archive", lambda: tmp_path / "classes.jsa")
+    before = dict(os.environ)
+    builder: Any = SparkSession.Builder()
+    builder._options = {}
+    ab.configure(builder, workers=2)
+    changed = {name for name, value in os.environ.items() if before.get(name) != value}
+    assert changed == {"PYSPARK_PYTHON", "SPARK_SUBMIT_OPTS"}
+    page = (Path(__file__).parents[2] / "docs/spark.md").read_text()
+    table = page.partition("| setting | value | why |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1].split("`")[1] for line in table.splitlines()[2:]]
+    found = {*builder._options, *changed}
+    assert len(rows) == len(found)
+    for row in rows:
+        assert [name for name in found if name.endswith(row.removeprefix("..."))], row

@@ -1,27 +1,28 @@
 """Which filter proposes the pairs of two blocks of vectors: the one that costs least on such data.
 
 Products of bytes are several times as fast as the float32 product, unless too many pairs lie about
-the threshold. Balls are faster still where rows lie in clusters, and have to be made first. What
-pays is found by trying, on a sample, and remembered for the blocks that come next.
+the threshold. Balls are faster still where rows lie in clusters. Both have to be made first, which
+pays where rows are compared often: `costs` says when. How many pairs lie about the threshold is
+found by trying, on a sample of each part of two blocks, and remembered for the blocks that come
+next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from anabranch.correlation.filters.balls import ball_search
+from anabranch.correlation.filters.costs import Making, may_pay, most_proposed, to_come
 from anabranch.correlation.filters.dots import available
 from anabranch.correlation.filters.products import product_candidates
-from anabranch.correlation.filters.quantised import byte_candidates, work_of
+from anabranch.correlation.filters.quantised import Instead, byte_candidates, made, work_of
 from anabranch.correlation.filters.tiles import Candidates, Pair
 from anabranch.flow.blocks import Block
 
 __all__ = ["Habit", "Habits", "vector_candidates"]
 
-_FEWEST = 1 << 16  # pairs, below which the product is done before bytes are made
-# A proposed pair costs about as much to decide as some tens of cells of a product, at any width.
-_TOO_MANY = 1 / 100
 _ENOUGH_ROWS = 2048  # for balls
 _FEW_ROWS = 64
 # Balls cost a row about as much to make as so many comparisons of bytes; so they are made when a
@@ -71,32 +72,67 @@ def vector_candidates(
 ) -> Iterator[Candidates]:
     """Every pair whose measure may reach the threshold (from below it if not `upward`)."""
     call = (pair, slot, kind, upward, threshold)
-    if available() and len(pair.left) * len(pair.right) >= _FEWEST:
-        found = _by_balls(*call, habits.balls) or _by_bytes(*call, habits.bytes)
+    size, width = len(pair.left) * len(pair.right), pair.left.columns[slot].shape[1]
+    # Most pairs of small blocks are told by their size alone.
+    if available() and may_pay(width, size, [], 0, type(available()[0]).__name__):
+        pairs = _within(pair)
+        seen = _seen(pair.left, slot, pairs), _seen(pair.right, slot, pairs)
+        found = _by_balls(*call, habits.balls, seen) or _by_bytes(*call, habits.bytes, pairs, seen)
         if found is not None:
             return found
     return product_candidates(*call)
 
 
 def _by_bytes(
-    pair: Pair, slot: str, kind: str, upward: bool, threshold: float, habit: Habit
+    pair: Pair,
+    slot: str,
+    kind: str,
+    upward: bool,
+    threshold: float,
+    habit: Habit,
+    pairs: int,
+    seen: tuple[int, int],
 ) -> Iterator[Candidates] | None:
-    if not habit.tries():
+    by = available()[0]
+    name, width = type(by).__name__, pair.left.columns[slot].shape[1]
+    there = made(pair, slot, kind, upward, by)
+    # What has been compared so often will be once more, if its window lets it.
+    both = [
+        Making(0 if has else len(block), min(before, later))
+        for has, block, before, later in zip(
+            there, (pair.left, pair.right), seen, _expected(pair), strict=True
+        )
+    ]
+    if not may_pay(width, pairs, both, len(pair.left) + len(pair.right), name):
         return None
-    work = work_of(pair, slot, kind, upward, threshold, available()[0])
-    found = None if work is None else byte_candidates(pair, work, _TOO_MANY)
-    habit.note(paid=found is not None)
-    return found
+    if not habit.tries() or (work := work_of(pair, slot, kind, upward, threshold, by)) is None:
+        return None
+    return byte_candidates(
+        pair,
+        work,
+        Instead(
+            lambda count: most_proposed(width, count, name),
+            partial(product_candidates, pair, slot, kind, upward, threshold),
+            habit.note,
+        ),
+    )
 
 
 def _by_balls(
-    pair: Pair, slot: str, kind: str, upward: bool, threshold: float, habit: Habit
+    pair: Pair,
+    slot: str,
+    kind: str,
+    upward: bool,
+    threshold: float,
+    habit: Habit,
+    seen: tuple[int, int],
 ) -> Iterator[Candidates] | None:
-    rows, others = sorted((pair.left, pair.right), key=len)
+    turned = len(pair.left) > len(pair.right)
+    rows, others = (pair.right, pair.left) if turned else (pair.left, pair.right)
     near = kind != "dot" and upward == (kind == "cosine")
     if not near or len(others) < _ENOUGH_ROWS or len(rows) < _FEW_ROWS:
         return None
-    if _seen(others, slot, len(rows)) < _SEEN_FIRST or not habit.tries():
+    if seen[not turned] < (_SEEN_FIRST - len(rows)) * len(others) or not habit.tries():
         return None
     search = ball_search(pair, slot, kind, threshold, available()[0])
     if search is None or not habit.note(paid=search.share() < _WORTH):
@@ -104,8 +140,23 @@ def _by_balls(
     return search.candidates(pair)
 
 
+def _within(pair: Pair) -> int:
+    """How many pairs the window lets meet."""
+    if pair.whole:
+        return len(pair.left) * len(pair.right)
+    low, high = pair.reach
+    return int((high - low).sum())
+
+
 def _seen(block: Block, slot: str, more: int) -> int:
-    """How many rows those of a block have been compared with, `more` now."""
+    """In how many pairs the rows of a block have been compared; it is `more` from now on."""
     tally: list[int] = block.derive(("compared", slot), lambda _: [0])
     tally[0] += more
-    return tally[0]
+    return tally[0] - more
+
+
+def _expected(pair: Pair) -> tuple[float, float]:
+    """How many more comparisons the rows of either block will see, going by times and windows."""
+    (a, b), (ahead, back) = (pair.left, pair.right), pair.window
+    first, second = ((len(of), int(of.t[0]), int(of.t[-1])) for of in (a, b))
+    return to_come(first, second, ahead), to_come(second, first, back)

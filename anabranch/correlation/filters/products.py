@@ -34,14 +34,22 @@ _SEGMENT = 256
 
 
 def product_candidates(
-    pair: Pair, slot: str, kind: str, upward: bool, threshold: float
+    pair: Pair,
+    slot: str,
+    kind: str,
+    upward: bool,
+    threshold: float,
+    between: tuple[int, int] | None = None,
 ) -> Iterator[Candidates]:
-    """Every pair whose measure may reach the threshold (from below it if not `upward`)."""
+    """Every pair whose measure may reach the threshold (from below it if not `upward`).
+
+    `between` are positions in the right block; without it all its rows are compared.
+    """
     a, b = operand(pair.left, slot, kind), operand(pair.right, slot, kind)
     factor, low, row, col = goal_of(kind, a.scale, b.scale, upward, threshold)
     buffer, out = scratch()
     scaled, scaled_top = a.matrix[:0], -1
-    for top, bottom, start, stop in tiles(pair):
+    for top, bottom, start, stop in tiles(pair, between=between):
         if top != scaled_top:
             # Factors are powers of two, so this rounds nothing.
             scaled = a.matrix[top:bottom] * np.float32(factor)

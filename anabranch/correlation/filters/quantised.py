@@ -7,15 +7,15 @@ above: with ``a = ua * qa + ra`` and the same for b,
     a.b = ua * ub * qa.qb + ua * qa.rb + ra.b <= ua * ub * qa.qb + (|a| + |ra|) |rb| + |ra| |b|
 
 Pairs whose bound falls short of the goal are out; all others are proposed. Where many are, since
-data lie closely about the threshold, the product itself is cheaper; a sample of rows tells, before
-a pair of blocks has cost much.
+data lie closely about the threshold, the product itself is cheaper. That is judged part by part,
+each some right rows against all left ones, by a sample that costs little of it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,8 +41,10 @@ from anabranch.flow.process import njit
 
 __all__ = [
     "Bytes",
+    "Instead",
     "byte_candidates",
     "limits_of",
+    "made",
     "padded",
     "rounded",
     "row_bytes",
@@ -54,7 +56,9 @@ __all__ = [
 _MOST = 127
 # Right vectors that a core's second cache holds beside all else.
 _PANEL_BYTES = 256 << 10
-_SAMPLE, _STRETCH = 1 << 18, 1 << 22  # pairs looked at before the share of proposed is judged
+_SAMPLE, _STRETCH = 1 << 18, 1 << 22  # pairs looked at at once: to judge a part, and after that
+_PART = 4000  # right rows of a part, at least; pairs are a stretch of them, at least
+_SMALL = 1 / 32  # of a part: a sample, and what finding too many may cost
 _LARGEST_SUM = 1 << 30
 _ENDS = np.iinfo(np.int32)
 _LEAST_UNIT = 2.0**-200  # of vectors that are nothing beside those of the other block
@@ -70,31 +74,51 @@ class Bytes(NamedTuple):
     scale: Scale
 
 
-def byte_candidates(pair: Pair, work: Work, most: float = 1.0) -> Iterator[Candidates] | None:
+class Instead(NamedTuple):
+    """What is done where bytes propose too many pairs."""
+
+    most: Callable[[int], int]  # the most proposals with which so many pairs pay; -1 for none
+    product: Callable[[tuple[int, int]], Iterator[Candidates]]  # of right rows between two places
+    note: Callable[[bool], object]  # told in the end whether any part has paid
+
+
+def byte_candidates(pair: Pair, work: Work, instead: Instead | None = None) -> Iterator[Candidates]:
     """Every pair whose bytes may reach their bound.
 
-    None if these are more than the share `most` of the pairs of some rows, taken as a sample.
+    With `instead`, a part whose sample has too many of them is left to the product.
     """
-    (_, out), at = scratch(), np.zeros(2, np.int64)
-    found, looked_at = _walk(work, pair.reach, pair.stamps, out, at, _SAMPLE)
-    if found > most * looked_at:
-        return None
-
-    def onward() -> Iterator[Candidates]:
-        count, still = found, looked_at
-        while still:
-            if count:
-                yield out.first(count)
-            count, still = _walk(work, pair.reach, pair.stamps, out, at, _STRETCH)
-
-    return onward()
+    by, groups = work.by, len(work.bounds) // work.by.rows
+    each, panels = by.rows * by.cols, len(work.starts) // by.cols
+    spans = max(_STRETCH // (each * groups), _PART // by.cols) // work.span
+    step, paid = work.span * max(1, spans), False
+    for first in range(0, panels, step):
+        last = min(first + step, panels)
+        size = each * groups * (last - first)
+        sample = max(each * min(work.span, last - first), min(_SAMPLE, int(size * _SMALL)))
+        most = sample if instead is None else instead.most(sample)
+        slack = math.inf if instead is None else float(int(most * _SMALL * size / sample))
+        share, at, out = most / sample, np.array([first, 0]), scratch()[1]
+        limits = sample, slack, share
+        found, looked_at = _walk(work, last, pair.reach, pair.stamps, out, at, limits)
+        # What is done is kept; of what is not, the sample tells.
+        if instead is not None and at[0] < last and found > share * looked_at:
+            yield from instead.product((first * by.cols, min(last * by.cols, len(pair.right))))
+            continue
+        paid = True
+        limits = _STRETCH, math.inf, 0.0
+        while looked_at:
+            if found:
+                yield out.first(found)
+            found, looked_at = _walk(work, last, pair.reach, pair.stamps, out, at, limits)
+    if instead is not None:
+        instead.note(paid)
 
 
 def work_of(
     pair: Pair, slot: str, kind: str, upward: bool, threshold: float, by: Instructions
 ) -> Work | None:
     """What there is to do for two blocks; None where 32 bits cannot hold the sums."""
-    sign = 1 if upward != (kind == "euclidean") else -1
+    sign = _sign(kind, upward)
     a, b = row_bytes(pair.left, slot, kind, by, sign), _column_bytes(pair.right, slot, kind, by)
     limits = limits_of(a, b, goal_of(kind, a.scale, b.scale, upward, threshold), by)
     if limits is None:
@@ -142,14 +166,28 @@ def row_bytes(block: Block, slot: str, kind: str, by: Instructions, sign: int = 
         operand = make_operand(of, slot, kind)
         return rounded(operand, by.rows, sign * _MOST, weight=by.shift)
 
-    return block.derive(("row bytes", slot, kind == "cosine", sign, type(by).__name__), make)
+    return block.derive(_key("row", slot, kind, by, sign), make)
 
 
 def _column_bytes(block: Block, slot: str, kind: str, by: Instructions) -> Bytes:
     def make(of: Block) -> Bytes:
         return rounded(make_operand(of, slot, kind), by.cols, by.most, shift=by.shift)
 
-    return block.derive(("column bytes", slot, kind == "cosine", type(by).__name__), make)
+    return block.derive(_key("column", slot, kind, by), make)
+
+
+def made(pair: Pair, slot: str, kind: str, upward: bool, by: Instructions) -> tuple[bool, bool]:
+    """Of which of two blocks there are the bytes that `work_of` needs."""
+    row = _key("row", slot, kind, by, _sign(kind, upward))
+    return pair.left.has_derived(row), pair.right.has_derived(_key("column", slot, kind, by))
+
+
+def _key(side: str, slot: str, kind: str, by: Instructions, sign: int = 1) -> tuple[Any, ...]:
+    return f"{side} bytes", slot, kind == "cosine", sign, type(by).__name__
+
+
+def _sign(kind: str, upward: bool) -> int:
+    return 1 if upward != (kind == "euclidean") else -1
 
 
 def rounded(
@@ -206,19 +244,21 @@ def _round(matrix, unit, shift, words, lost, sums):  # pragma: no cover
 
 
 @njit(nogil=True)
-def _walk(work, reach, stamps, out, at, most):  # pragma: no cover
-    """Go on from `at`, a panel and a group, until about `most` pairs have been looked at.
+def _walk(work, end, reach, stamps, out, at, limits):  # pragma: no cover
+    """Go on from `at`, a panel and a group, until enough pairs have been looked at.
 
-    Returns how many were proposed, and how many looked at: 0 at the end.
+    Panels end at `end`; `limits` are how many pairs are enough, and which number of proposals and
+    share of these pairs, added, is too much, whereupon the loop stops. Returns how many were
+    proposed, and how many looked at: 0 at the end.
     """
     by, span, (low, high) = work.by, work.span, reach
-    groups, panels = len(work.bounds) // by.rows, len(work.starts) // by.cols
-    each = by.rows * by.cols
+    enough, slack, share = limits
+    groups, each = len(work.bounds) // by.rows, by.rows * by.cols
     found = looked_at = 0
-    while at[0] < panels:
-        last = min(at[0] + span, panels)
+    while at[0] < end:
+        last = min(at[0] + span, end)
         while at[1] < groups:
-            if looked_at >= most or found + span * each > len(out.left):
+            if looked_at >= enough or found + span * each > len(out.left):
                 return found, looked_at
             group = at[1] * work.stride % groups
             at[1] += 1
@@ -229,6 +269,8 @@ def _walk(work, reach, stamps, out, at, most):  # pragma: no cover
                 looked_at += each
                 if reaching(work, group, panel):  # type: ignore[call-arg]
                     found = _take(work, top, panel * by.cols, stamps, out, found)
+                    if found > slack + share * looked_at:
+                        return found, looked_at
         at[0], at[1] = last, 0
     return found, looked_at
 

@@ -167,12 +167,15 @@ class Candidates(NamedTuple):
         return Candidates(self.left[:count].copy(), self.right[:count].copy())
 
 
-def tiles(pair: Pair, rows: int = ROWS, cols: int = COLS) -> Iterator[Tile]:
-    """Tiles that cover every pair inside the window."""
+def tiles(
+    pair: Pair, rows: int = ROWS, cols: int = COLS, between: tuple[int, int] | None = None
+) -> Iterator[Tile]:
+    """Tiles that cover every pair inside the window, of the right rows `between` two positions."""
     count = len(pair.left)
     if count == 0 or len(pair.right) == 0:
         return
     low, high = pair.reach
+    begin, end = between or (0, len(pair.right))
     top = 0
     while top < count:
         bottom = min(top + rows, count)
@@ -180,8 +183,9 @@ def tiles(pair: Pair, rows: int = ROWS, cols: int = COLS) -> Iterator[Tile]:
         full = int((high[top:bottom] - low[top:bottom]).sum())
         if full < 0.75 * (bottom - top) * (high[bottom - 1] - low[top]):
             bottom = min(top + rows // 2, count)
-        for start in range(int(low[top]), int(high[bottom - 1]), cols):
-            yield Tile(top, bottom, start, min(start + cols, int(high[bottom - 1])))
+        last = min(int(high[bottom - 1]), end)
+        for start in range(max(int(low[top]), begin), last, cols):
+            yield Tile(top, bottom, start, min(start + cols, last))
         top = bottom
 
 
