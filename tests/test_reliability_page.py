@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from scripts.reliability import scenes
+from scripts.reliability.fuzz import MIX
+
+SHARES = {name: scene.share for name, scene in scenes.SCENES.items()}
 ROOT = Path(__file__).parents[1]
 PAGE = re.sub(" +", " ", (ROOT / "docs/reliability.md").read_text())
 
@@ -37,6 +41,33 @@ def test_random_cases(kind: str) -> None:
     assert good + named + failed == found["cases"]
     row = f"| {FUZZED[kind]} | {found['cases']:,} | {good:,} | {named:,} | {failed} |"
     assert row in PAGE
+
+
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+CODE = {"date", "commit", "package"}
+
+
+def test_the_page_says_which_reports_name_their_code() -> None:
+    """A new run names it, and the sentence must then leave it out."""
+    parts = {"fuzz": [report("fuzz")], "soak": [report("soak")], "chaos": report("chaos").values()}
+    lacks = {
+        name: not all(part.get("begun", {}).keys() >= CODE for part in of)
+        for name, of in parts.items()
+    }
+    sentence = re.search(r"Those of (.*) lack these", PAGE)
+    said = re.findall(r"`(\w+)`", sentence[1]) if sentence else []
+    assert said == [name for name, missing in lacks.items() if missing]
+
+
+def test_random_cases_in_words() -> None:
+    found = report("fuzz")
+    apart = [one for name, one in found.items() if name in FUZZED and name != "spark"]
+    cases, minutes = sum(one["cases"] for one in apart), sum(one["seconds"] for one in apart) / 60
+    assert f"{cases:,} cases in process took {round(minutes, -1):.0f} minutes" in PAGE
+    mended = len(found["spark"]["failed_and_mended"])
+    assert f"On Spark {NUMBERS[mended]} cases failed at first" in PAGE
+    assert "Three quarters of the cases are calls" in PAGE
+    assert found["calls"]["cases"] / cases == 0.75 == MIX["calls"]
 
 
 MEMORY = {
@@ -90,6 +121,40 @@ def test_the_long_run_in_words() -> None:
     )
     assert said in PAGE
     assert not found["errors"]
+    judged = 60 * found["hours"] - found["restarted"] / 60
+    assert f"What is judged is the {judged:.0f} minutes after the last restart" in PAGE
+    assert "The last run took an hour" in PAGE and round(found["hours"], 1) == 1.0
+
+
+def test_what_the_long_run_says_of_growth() -> None:
+    found = report("soak")
+    figures = [*found["slopes"].values(), *found["shifts"].values()]
+    assert "Nothing grew, and nothing was left undecided" in PAGE
+    assert {one["verdict"] for one in figures} == {"flat"}
+    shifts = found["shifts"]
+    kept = [shifts[f"{query}_checkpoint_kb"] for query in QUERIES]
+    less, more = (
+        100 * limit(one["late"] / one["early"] - 1 for one in kept) for limit in (min, max)
+    )
+    said = f"Checkpoints end {-less:.1f} % smaller to {more:.1f} % larger than they began"
+    assert less < 0 < more and said in PAGE
+    assert "Micro-batches became shorter" in PAGE
+    batches = [shifts[f"{query}_batch_seconds"] for query in QUERIES]
+    assert all(one["late"] < one["early"] for one in batches)
+
+
+def test_what_the_control_directory_keeps() -> None:
+    found = report("soak")
+    each = [found["control_kb"][name] / n for name, n in found["plan_changes"].items() if n]
+    assert f"{min(each):.1f} to {max(each):.1f} KB per plan change" in PAGE
+
+
+def test_operate_says_of_a_restart_what_the_long_run_measured() -> None:
+    operate = (ROOT / "docs/operate.md").read_text()
+    left = report("soak")["mb_of_a_restart"]
+    assert f"about {left['heap_mb']:.1f} MB of heap ([measured](reliability.md" in operate
+    low, high = re.search(r"([\d.]+) to ([\d.]+) MB", operate).groups()  # type: ignore[union-attr]
+    assert float(low) <= left["driver_mb"] <= float(high)
 
 
 SCENES = ("local", "clock", "broker", "cluster")
@@ -114,4 +179,18 @@ def test_chaos_in_words() -> None:
     minutes = sum(one["seconds"] for one in found) / 60
     assert f"{kills} kills and {changes:,} plan changes in {minutes:.0f} minutes" in PAGE
     ended = sum(n for one in found for n in one["queries_that_ended"].values())
-    assert ended == 5 and "Queries ended five times, each with the cause by name" in PAGE
+    assert f"Queries ended {NUMBERS[ended]} times, each with the cause by name" in PAGE
+    causes = {cause for one in found for cause in one["queries_that_ended"]}
+    named = {cause.partition(": ")[2] for cause in causes}
+    sentence = PAGE.partition("each with the cause by name")[2].partition("Nothing else ended one")
+    assert sentence[1] and set(re.findall("`(.*?)`", sentence[0])) == named
+    seconds = sum(one["seconds"] for one in found) / kills
+    assert f"each takes about {round(seconds, -1):.0f} seconds there" in PAGE
+    (local,), others = [one["kills"] for one in found[:1]], {one["kills"] for one in found[1:]}
+    assert f"`--kills {local} --plans 300` for `local`" in PAGE
+    assert "".join(f"`--kills {n} --plans 40` for each of the others" for n in others) in PAGE
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_shares_of_the_scenes(scene: str) -> None:
+    assert f"| `{scene}` | {100 * SHARES[scene]:.0f} % |" in PAGE

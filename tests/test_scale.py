@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.scale import PAGE, RESULT, ends, figures, table
+from benchmarks.scale import PAGE, RESULT, ends, figures, simulated, table
 from benchmarks.scale_costs import Cost, Spark
 from benchmarks.scale_model import INTERVAL, WORKLOADS, parts, sustained
 
@@ -47,3 +47,31 @@ def test_the_page_is_that_of_the_result() -> None:
     again, _ = sustained(4, WORKLOADS["groups"](4), costs, Spark(**found["spark"]))
     assert (first["workers"], first["rate"]) == (4, again)
     assert ends(found["lines"]["groups"]) == (4, "receive")
+
+
+@pytest.mark.slow
+def test_the_stored_costs_give_the_stored_rates() -> None:
+    """All of them: a change of a plan or of the model wants the simulation run again."""
+    found: dict[str, Any] = json.loads(RESULT.read_text())
+    again = simulated(found)
+    for name, line in found["lines"].items():
+        assert [point["rate"] for point in again[name]] == [point["rate"] for point in line], name
+
+
+def test_what_the_page_says_of_the_result_in_words() -> None:
+    found: dict[str, Any] = json.loads(RESULT.read_text())
+    text, lines = PAGE.read_text(), found["lines"]
+    last = {name: line[-1] for name, line in lines.items()}
+    share = 100 * last["assemble"]["parts"]["fixed"] / INTERVAL
+    assert f"with 1,000 it takes {share:.0f} % of the interval" in text
+    for name, words in (("assemble", "above 512"), ("correlate, by key", "above 512")):
+        assert ends(lines[name])[0] == 512 and words in text
+    key = last["correlate, by key"]["parts"]
+    assert "the fixed cost takes more than what that worker compares" in text
+    assert key["fixed"] > key["compare"]
+    assert "four times the workers carry twice the rate" in text
+    grid = {point["workers"]: point["rate"] for point in lines["correlate, grid"]}
+    assert grid[64] / grid[16] == pytest.approx(2, rel=0.1)
+    check = found["check"]
+    assert "why the micro-batch above took longer than foretold" in text
+    assert check["measured"] > check["foretold"]

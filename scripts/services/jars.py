@@ -32,6 +32,9 @@ SETS = {
         "org.apache.kafka:kafka-clients:3.9.2",
         "org.apache.commons:commons-pool2:2.12.0",
     ],
+    # The newest of Avro that Maven had; its functions run on Spark 4.3 too.
+    "spark-avro": ["org.apache.spark:spark-avro_2.13:4.1.1!"],
+    "spark-protobuf": ["org.apache.spark:spark-protobuf_2.13:4.1.1!"],
     "delta": ["io.delta:delta-spark_4.2_2.13:4.4.0"],
     "iceberg": ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"],
     # Part by part: the bundle that Hadoop names holds all of Amazon's services, 600 MB of them.
