@@ -11,8 +11,8 @@ import contextlib
 import os
 import random
 import time as clock
-from collections.abc import Awaitable, Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable
+from datetime import datetime
 from types import TracebackType
 from typing import Any
 
@@ -23,16 +23,15 @@ from nats.errors import Error as BrokerError
 
 from anabranch.calls import Check, Duration
 from anabranch.edge.agent_state import AgentState, Effects
-from anabranch.edge.clocks import offset_of
-from anabranch.edge.definitions import Definition
+from anabranch.edge.clocks import microseconds_of, offset_of
 from anabranch.edge.frames import FrameError, decode_down
 from anabranch.edge.mail import KEPT
 from anabranch.edge.naming import device_name
 from anabranch.edge.outbox import Outbox, OutboxFull
 from anabranch.edge.sampling import sampled
-from anabranch.edge.sections import Results
+from anabranch.edge.shown import results_of
 from anabranch.edge.streams import connect
-from anabranch.errors import AnabranchError, InvalidCall, StateMismatch
+from anabranch.errors import AnabranchError, StateMismatch
 
 __all__ = ["Agent"]
 
@@ -65,9 +64,10 @@ class Agent:
         What happens at `limit` bytes: "raise" makes `put` raise; "thin" drops from half of the
         limit on ever more of the rows that are sampled last, and counts them in `dropped`.
     limit
-        Bytes that the folder may use.
+        Bytes that the folder may use. From half of it on, what nobody needs is deleted.
     keep
-        How long rows and results stay after nobody needs them; None keeps them.
+        How long rows and results stay after nobody needs them, while there is room; None keeps
+        them until then.
 
     Examples
     --------
@@ -103,10 +103,12 @@ class Agent:
         self.unread = 0  # messages that are no frames
         self._handlers: dict[str, list[Callable[[dict[str, Any]], None]]] = {}
         self._pending: list[tuple[Effects, asyncio.Future[None]]] = []
-        self._due, self._failed = asyncio.Event(), asyncio.Event()
+        self._due, self._failed, self._room = asyncio.Event(), asyncio.Event(), asyncio.Lock()
         self._error: Exception | None = None
         self._client: Client | None = None
         self._heard = clock.monotonic()
+        self._unheard = False  # whether the cloud must hear where this is
+        self._searched = 0.0  # when there was nothing to delete
         self._asked = 0  # when it last said hello, by its own clock
         self.clock_offset: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -130,7 +132,9 @@ class Agent:
         device's stream of it, ``gps[alice]``.
         """
         stream = stream if "[" in stream else f"{stream}[{self.device}]"
-        t = self._time(stream, time)
+        async with self._room:  # one looks, and all others wait for what it finds
+            await self._make_room()
+        t = max(_now(), self._state.newest(stream)) if time is None else microseconds_of(time)
         if self._box.full or (self._full == "thin" and not self._fits(stream, t)):
             if self._full == "raise":
                 raise OutboxFull(
@@ -168,13 +172,15 @@ class Agent:
 
     async def __aenter__(self) -> Agent:
         self._box = Outbox(self._folder, limit=self._limit, keep=self._keep, release_after=KEPT)
-        state, rows, frames = self._box.load()
-        self._state = AgentState.restore(
-            self.device, self._box.incarnation, state, rows, frames, token=self._box.token
-        )
+        self._state = self._kept()
         loops = (self._committing, self._flushing, self._linked, self._pruning)
         self._tasks = [asyncio.create_task(self._guarded(loop)) for loop in loops]
         return self
+
+    def _kept(self) -> AgentState:
+        """As the outbox has it."""
+        box = self._box
+        return AgentState.restore(self.device, box.incarnation, *box.load(), token=box.token)
 
     async def __aexit__(
         self,
@@ -219,7 +225,11 @@ class Agent:
             self._due.clear()
             batch = list(self._pending)
             kept = [effects for effects, _ in batch]
-            await asyncio.to_thread(self._box.commit, kept, self._state.done())
+            try:
+                await asyncio.to_thread(self._box.commit, kept, self._state.done())
+            except OutboxFull as error:
+                self._undo(error)
+                continue
             del self._pending[: len(batch)]
             for _, future in batch:
                 if not future.done():
@@ -232,8 +242,16 @@ class Agent:
                 if effects.again:
                     frames = await asyncio.to_thread(lambda: list(self._box.frames()))
                     self._enqueue(self._state.again(frames))
-            await self._show()
+            with contextlib.suppress(OutboxFull):  # they are shown again
+                await self._show()
             await asyncio.sleep(_GROUP)
+
+    def _undo(self, error: OutboxFull) -> None:
+        """A disk is full: nothing of what waits has happened, as if this had been killed."""
+        self._reject(error)
+        self._pending.clear()
+        self._state = self._kept()
+        self._unheard = True  # where it is by now, so that the cloud sends again what is missing
 
     async def _send(self, content: bytes) -> None:
         # Without a connection nothing is lost: a hello brings all that is not acknowledged.
@@ -248,7 +266,7 @@ class Agent:
         for _, found in waiting:
             view = known.known[found.view]
             if handlers := self._handlers.get(view.definition):
-                for result in _results(view.name, known.definitions[view.definition], found):
+                for result in results_of(view.name, known.definitions[view.definition], found):
                     for function in handlers:
                         function(result)
         if waiting:
@@ -263,17 +281,31 @@ class Agent:
             # What a commit takes is part of it: no row waits for longer.
             due = max(due + period, clock.monotonic())
             await asyncio.sleep(due - clock.monotonic())
-            now = clock.monotonic()
-            await self._enqueue(self._state.flush(_now()))
-            waits = self._state.waiting or (self.connected and not self._state.begun)
-            if waits and now - self._heard >= _SILENCE:
-                self._heard = now
-                await self._enqueue(self._hello())
+            with contextlib.suppress(OutboxFull):
+                await self._flush_all(clock.monotonic())
+
+    async def _flush_all(self, now: float) -> None:
+        await self._enqueue(self._state.flush(_now()))
+        waits = self._state.waiting or (self.connected and not self._state.begun)
+        if self._unheard or (waits and now - self._heard >= _SILENCE):
+            self._heard = now
+            await self._enqueue(self._hello())
+            self._unheard = False
 
     async def _pruning(self) -> None:
         while True:
             await asyncio.sleep(_PRUNE)
-            await asyncio.to_thread(self._box.prune)
+            with contextlib.suppress(OutboxFull):
+                await asyncio.to_thread(self._box.prune)
+                if self._box.size > self._box.limit // 2:
+                    await asyncio.to_thread(self._box.make_room)
+
+    async def _make_room(self) -> None:
+        """What nobody needs keeps no row out; who has found nothing looks again a second later."""
+        if self._box.full and clock.monotonic() >= self._searched + 1.0:
+            with contextlib.suppress(OutboxFull):
+                if not await asyncio.to_thread(self._box.make_room):
+                    self._searched = clock.monotonic()
 
     async def _linked(self) -> None:
         """Stay connected; after a loss wait 1 to 60 seconds, so that not all come back at once."""
@@ -281,7 +313,7 @@ class Agent:
         while True:
             try:
                 client = await self._connect()
-            except (BrokerError, OSError):
+            except (BrokerError, OSError, OutboxFull):
                 wait = min(2 * wait, most)
             else:
                 wait = _BACKOFF[0]
@@ -324,7 +356,7 @@ class Agent:
         except Exception as error:  # nats-py would go on with the next message
             self._fail(error)
 
-    # ------------------------------------------------------------ failures and times
+    # ------------------------------------------------------------ failures and room
 
     async def _guarded(self, loop: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -336,6 +368,9 @@ class Agent:
         """Stop: what is in memory is ahead of what was kept, so only a restart may continue."""
         self._error = self._error or error
         self._failed.set()
+        self._reject(error)
+
+    def _reject(self, error: Exception) -> None:
         for _, future in self._pending:
             if not future.done():
                 future.set_exception(error)
@@ -350,22 +385,10 @@ class Agent:
                 "rows that were put are kept; start it again"
             ) from self._error
 
-    def _time(self, stream: str, time: datetime | int | None) -> int:
-        if isinstance(time, datetime):
-            if time.tzinfo is None:
-                raise InvalidCall("put", [f"time must have a time zone, got {time!r}"])
-            return (time - _EPOCH) // timedelta(microseconds=1)
-        if time is not None:
-            return time
-        return max(_now(), self._state.newest(stream))
-
     def _fits(self, stream: str, t: int) -> bool:
         """Whether a row is among those that a filling outbox still takes."""
         room = 2.0 * (1.0 - self._box.size / self._box.limit)
         return bool(sampled(np.array([t]), self._state.tick(stream), room)[0])
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _now() -> int:
@@ -374,21 +397,3 @@ def _now() -> int:
 
 async def _ignored(error: Exception) -> None:
     """A lost connection is noticed by its end."""
-
-
-def _results(view: str, definition: Definition, found: Results) -> Iterator[dict[str, Any]]:
-    """Results one by one, for people: numbers and times of their rows, and what is kept of them."""
-    sides = ("left_", "right_") if len(found.n) == 2 else ("",)
-    names = [
-        side + name for side, kept in zip(sides, definition.keep, strict=False) for name in kept
-    ]
-    columns = {
-        **{f"{side}n": n for side, n in zip(sides, found.n, strict=True)},
-        **{f"{side}time": t for side, t in zip(sides, found.t, strict=True)},
-        "score": found.score,
-        **dict(zip(names, found.columns, strict=True)),
-    }
-    for k in range(len(found.stamp)):
-        yield {"view": view} | {
-            name: np.asarray(values[k]).tolist() for name, values in columns.items()
-        }

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["offset_of"]
+from datetime import UTC, datetime, timedelta
+
+from anabranch.errors import InvalidCall
+
+__all__ = ["microseconds_of", "offset_of"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def offset_of(said: int, at: int, now: int) -> float:
@@ -20,3 +26,18 @@ def offset_of(said: int, at: int, now: int) -> float:
     """
     least, most = (said - at) / 1e6, (now - at) / 1e6
     return min(max(0.0, least), most) if least <= most else least
+
+
+def microseconds_of(time: datetime | int) -> int:
+    """The time of a row, as an application gives it, in microseconds since 1970.
+
+    Examples
+    --------
+    >>> microseconds_of(datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)), microseconds_of(7)
+    (2000000, 7)
+    """
+    if not isinstance(time, datetime):
+        return time
+    if time.tzinfo is None:
+        raise InvalidCall("put", [f"time must have a time zone, got {time!r}"])
+    return (time - _EPOCH) // timedelta(microseconds=1)

@@ -12,7 +12,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -37,8 +37,12 @@ CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 """
 
 
+_LOG = 1000  # pages of SQLite's log after which they are moved into the file
+_PORTION = 100  # rows or results that make room at once
+
+
 class OutboxFull(AnabranchError):
-    """A row was not kept: the cloud has not had enough of the rows before it."""
+    """A row was not kept: the cloud has not had enough of the rows before it, or a disk is full."""
 
 
 class Outbox:
@@ -50,10 +54,11 @@ class Outbox:
         Made if it is not there. A copy of it, or an older one put back, is another device's past:
         the cloud notices and stops it.
     limit
-        Bytes that may be used; `put` of the agent looks at `full` before it takes a row.
+        Bytes that may be used, SQLite's log among them; `put` of the agent looks at `full` before
+        it takes a row.
     keep
         Microseconds that rows and results stay after they are no longer needed, so that they can be
-        compared with what the cloud has; None keeps them for good.
+        compared with what the cloud has; None keeps them until `make_room`.
     release_after
         Seconds between an acknowledgement and a later one that lets go of its frame: ten sync
         intervals of the broker, which may lose what it has not synced when its power is cut. While
@@ -83,8 +88,9 @@ class Outbox:
         path.mkdir(parents=True, exist_ok=True)
         # Commits and pruning run in threads, and one transaction is open at a time.
         self._one = Lock()
+        self._path, self._done = path / "outbox.db", dict[str, int]()
         self._base = sqlite3.connect(
-            path / "outbox.db", isolation_level=None, check_same_thread=False, timeout=1
+            self._path, isolation_level=None, check_same_thread=False, timeout=1
         )
         try:
             # Two agents with one outbox would give the same number to two frames.
@@ -98,6 +104,10 @@ class Outbox:
                 f"the outbox in {path} cannot be opened ({error}): one agent uses it at a time"
             ) from error
         (self._page,) = self._base.execute("PRAGMA page_size").fetchone()
+        pages = max(4, min(_LOG, limit // 16 // self._page))
+        self._log = 2 * pages * self._page  # a commit that begins below the bound may end above it
+        self._base.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+        self._base.execute(f"PRAGMA journal_size_limit = {self._log}")
         self.size = self._size()
 
     def _check_version(self, path: Path) -> None:
@@ -181,6 +191,7 @@ class Outbox:
                 "UPDATE frames SET acked = ? WHERE number <= ? AND acked IS NULL",
                 (time.time(), freed),
             )
+        self._done.update(done or {})
         self.size = self._size()
 
     def results(self, after: int = -1) -> Iterator[tuple[int, Results]]:
@@ -230,6 +241,44 @@ class Outbox:
             [(stream, n, self.keep) for stream, n in done.items()],
         )
 
+    def make_room(self) -> bool:
+        """Delete what nobody needs, the oldest first, until half of the limit is free.
+
+        These are rows that the cloud has, or that nobody asked for, and results that were shown;
+        also those that `keep` would have kept. Whether there is more room than before.
+        """
+        self.prune()
+        before = self.size
+        while self.size > self.limit // 2 and self._delete_some():
+            self.size = self._size()
+        with self._one, suppress(sqlite3.OperationalError):  # somebody reads: another time
+            self._base.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.size = self._size()
+        return self.size < before
+
+    def _delete_some(self) -> bool:
+        """A portion of what nobody needs; False if there is none."""
+        with self._transaction() as run:
+            acked, waits = run(
+                "SELECT max(number) FILTER (WHERE acked NOT NULL), max(acked IS NULL) FROM frames"
+            ).fetchone()
+            done = self._done
+            if waits:  # else the cloud has all rows that are in frames, and asked for no others
+                found = run("SELECT done FROM frames WHERE number = ?", (acked,)).fetchone()
+                done = found and msgpack.unpackb(found[0])
+            deleted = run(
+                "DELETE FROM results WHERE id IN "
+                "(SELECT id FROM results WHERE id <= ? ORDER BY id LIMIT ?)",
+                (self.shown, _PORTION),
+            ).rowcount
+            for stream, n in (done or {}).items():
+                deleted += run(
+                    "DELETE FROM rows WHERE stream = ?1 AND n IN "
+                    "(SELECT n FROM rows WHERE stream = ?1 AND n < ?2 ORDER BY n LIMIT ?3)",
+                    (stream, n, _PORTION),
+                ).rowcount
+        return bool(deleted > 0)
+
     def close(self) -> None:
         """Close the file; what was committed is there."""
         self._base.close()
@@ -241,16 +290,32 @@ class Outbox:
     def _size(self) -> int:
         (pages,) = self._base.execute("PRAGMA page_count").fetchone()
         (free,) = self._base.execute("PRAGMA freelist_count").fetchone()
-        return int(pages - free) * int(self._page)
+        try:
+            log = os.path.getsize(f"{self._path}-wal")
+        except FileNotFoundError:
+            log = 0
+        # The log may grow to its bound at any time.
+        return int((pages - free) * self._page + max(log, self._log))
 
     @contextmanager
     def _transaction(self) -> Iterator[Callable[..., Any]]:
         run = self._base.execute
         with self._one:
-            run("BEGIN IMMEDIATE")
             try:
+                run("BEGIN IMMEDIATE")
                 yield run
-            except BaseException:
-                run("ROLLBACK")
+                run("COMMIT")
+            except BaseException as error:
+                if self._base.in_transaction:
+                    run("ROLLBACK")
+                if isinstance(error, sqlite3.OperationalError) and _is_full(error):
+                    raise OutboxFull(
+                        f"the disk of {self._path.parent} is full ({error}): what was kept is "
+                        "kept; make room, and put again"
+                    ) from error
                 raise
-            run("COMMIT")
+
+
+def _is_full(error: sqlite3.OperationalError) -> bool:
+    """Whether there is no room: the second is what SQLite says of quotas and bounds of files."""
+    return error.sqlite_errorcode in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)

@@ -63,6 +63,35 @@ def test_a_full_outbox_raises_or_thins(credentials: Path, tmp_path: Path) -> Non
     asyncio.run(story())
 
 
+def test_a_full_disk_refuses_rows_and_takes_them_again(credentials: Path, tmp_path: Path) -> None:
+    """Nothing of what was refused is kept, and the agent goes on by itself once there is room."""
+    kept: list[int] = []
+
+    async def story() -> None:
+        async with agent(credentials, tmp_path) as made:
+            made._box._base.execute("PRAGMA max_page_count = 40")
+            refused = 0
+            for n in range(300):
+                try:
+                    await made.put("log", n=n, text="x" * 20_000)
+                    kept.append(n)
+                except OutboxFull as error:
+                    assert f"the disk of {tmp_path} is full" in str(error)
+                    refused += 1
+                    if refused == 3:
+                        made._box._base.execute("PRAGMA max_page_count = 1000000")
+                if len(kept) > 20:
+                    break
+            assert refused == 3 and made._error is None
+
+    asyncio.run(story())
+    box = Outbox(tmp_path)
+    rows = list(box.load()[1])
+    box.close()
+    assert [row.values["n"] for row in rows] == kept and len(kept) > 10
+    assert [row.n for row in rows] == list(range(len(rows)))  # no number is left out
+
+
 def test_times_must_not_go_back(credentials: Path, tmp_path: Path) -> None:
     async def story() -> None:
         async with agent(credentials, tmp_path) as made:

@@ -17,6 +17,7 @@ pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 from anabranch.edge.agent import Agent
 from anabranch.edge.broker import Broker, running
 from anabranch.edge.hub import Hub
+from anabranch.edge.outbox import OutboxFull
 from anabranch.edge.serving import Cloud
 from anabranch.errors import StateMismatch
 from anabranch.testing.lab.results import CloudViews
@@ -148,3 +149,50 @@ def test_a_folder_that_was_put_back_stops_its_agent(fresh: Broker, tmp_path: Pat
         serving.cancel()
 
     asyncio.run(story())
+
+
+def test_a_device_whose_disk_was_full_misses_nothing(fresh: Broker, tmp_path: Path) -> None:
+    """What came from the cloud meanwhile comes again; rows that were refused are not there."""
+    fresh.hub.enrol("ann", "bob")
+    refused, shown = list[BaseException](), list[dict[str, Any]]()
+
+    def made(name: str) -> Agent:
+        credentials = fresh.hub.folder / "devices" / name
+        return Agent(
+            name,
+            broker=fresh.address,
+            credentials=credentials,
+            folder=tmp_path / name,
+            flush="0 seconds",
+        )
+
+    async def put(agent: Agent, x: float) -> None:
+        several = (agent.put("gps", xy=[x, 0.0]) for _ in range(5))
+        found = await asyncio.gather(*several, return_exceptions=True)
+        refused.extend(one for one in found if one is not None)
+
+    async def story() -> None:
+        cloud = Cloud(fresh.hub, fresh.address, ack_after=0.1)
+        serving = asyncio.create_task(cloud.run())
+        await asyncio.wait_for(cloud.ready.wait(), 20)
+        streams, near, [(view, _)] = friends(["ann", "bob"], [(0, 1)])
+        cloud.keeper.state.add(streams, near, [(view, "ann")])
+        async with made("ann") as ann, made("bob") as bob:
+            ann.on("near", shown.append)
+            await quiet(lambda: min(ann._state.epoch, bob._state.epoch) >= 0)
+            pages = ann._box._base.execute("PRAGMA page_count").fetchone()[0]
+            for step in range(50):
+                if step in (10, 40):
+                    most = pages if step == 10 else 1_000_000
+                    ann._box._base.execute(f"PRAGMA max_page_count = {most}")
+                await asyncio.gather(put(ann, float(step)), put(bob, float(step)))
+            await asyncio.gather(put(ann, 1e6), put(bob, 1e6))
+            last = [agent._state._own[f"gps[{agent.device}]"].following - 1 for agent in (ann, bob)]
+            await quiet(lambda: any([one["left_n"], one["right_n"]] == last for one in shown))
+            assert ann.connected and cloud.relay.state.counts["frames of a copy"] == 0
+        serving.cancel()
+
+    asyncio.run(story())
+    (ann_rows, results), (bob_rows, _) = (kept(tmp_path / name) for name in ("ann", "bob"))
+    assert len(refused) > 20 and {type(one) for one in refused} == {OutboxFull}
+    assert results == twin({0: ann_rows, 1: bob_rows}, [(0, 1)])

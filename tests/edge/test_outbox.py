@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -17,7 +18,7 @@ pytest.importorskip("msgpack", reason="pip install 'anabranch[edge]'")
 
 from anabranch.edge import outbox as module
 from anabranch.edge.agent_state import Effects
-from anabranch.edge.outbox import Outbox
+from anabranch.edge.outbox import Outbox, OutboxFull
 from anabranch.edge.own_stream import Row
 from anabranch.edge.sections import Results
 from anabranch.errors import AnabranchError, StateMismatch
@@ -198,6 +199,94 @@ def test_an_outbox_is_full_when_it_has_reached_its_limit(tmp_path: Path) -> None
     box.commit([Effects(rows=[Row("gps", n, n, 0, {"x": "y" * 100}) for n in range(1000)])])
     assert box.full
     box.close()
+
+
+def filled(box: Outbox, first: int = 0, text: str = "y" * 100) -> int:
+    """Rows until it is full, all of them in acknowledged frames; the number of the next."""
+    n = first
+    while not box.full:
+        rows = [Row("gps", n + k, n + k, 0, {"x": text}) for k in range(20)]
+        n += 20
+        box.commit([Effects(rows=rows, frames=[(n, b"frame")])], done={"gps": n - 1})
+    return n
+
+
+def test_what_nobody_needs_makes_room(tmp_path: Path) -> None:
+    """Rows that the cloud has, and results that were shown, though `keep` would keep them."""
+    box = Outbox(tmp_path, limit=200_000)
+    n = filled(box)
+    box.make_room()
+    assert len(rows_of(box)) == n  # the cloud has none of them
+    box.commit([Effects(freed=n - 20)])
+    assert box.make_room() and not box.full and box.size <= 100_000 + 10_000
+    left = rows_of(box)
+    assert left == list(range(left[0], n)) and 40 < len(left) < n
+    found = Results(0, (np.array([1]),), (np.array([1]),), np.array([1]), np.array([0.5]))
+    while not box.full:
+        box.commit([Effects(results=[found] * 50)])
+    kept = [number for number, _ in box.results()]
+    box.show(kept[9])
+    assert box.make_room() and [number for number, _ in box.results()] == kept[10:]
+    box.show(kept[-1])
+    assert box.make_room() and not box.full
+    box.close()
+
+
+def test_rows_that_nobody_asked_for_make_room(tmp_path: Path) -> None:
+    """No frame has them, so none is ever acknowledged."""
+    box = Outbox(tmp_path, limit=200_000)
+    n = 0
+    while not box.full:
+        rows = [Row("log", n + k, n + k, 0, {"x": "y" * 100}) for k in range(20)]
+        n += 20
+        box.commit([Effects(rows=rows)], done={"log": n - 6})
+    assert box.make_room() and not box.full and rows_of(box)[-6:] == list(range(n - 6, n))
+    box.close()
+
+
+def test_a_folder_is_not_larger_than_its_limit(tmp_path: Path) -> None:
+    """SQLite's log is counted, and what it may yet grow to."""
+    limit, n = 400_000, 0
+    box = Outbox(tmp_path, limit=limit)
+    for _ in range(20):
+        n = filled(box, n)
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= limit + 20_000
+        box.commit([Effects(freed=n)])
+        assert box.make_room()
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= limit + 20_000
+    assert n > 20_000
+    box.close()
+
+
+@pytest.mark.parametrize("bound", ["pages", "size of a file"])
+def test_a_full_disk_takes_nothing_or_all(tmp_path: Path, bound: str) -> None:
+    box = Outbox(tmp_path)
+    n, frames = 0, list[int]()
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        if bound == "pages":
+            box._base.execute("PRAGMA max_page_count = 60")
+        else:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, most))
+        with pytest.raises(OutboxFull, match=r"the disk of .* is full \(.*\): what was kept is"):
+            while True:
+                rows = [Row("gps", n + k, 0, 0, {"x": "y" * 100}) for k in range(20)]
+                box.commit([Effects(rows=rows, frames=[(n, b"frame")], state=b"%d" % n)])
+                frames.append(n)
+                n += 20
+        for _ in range(2):
+            with pytest.raises(OutboxFull, match="make room, and put again"):
+                box.commit([Effects(rows=rows, frames=[(n, b"frame" * 20_000)], state=b"no")])
+        assert rows_of(box) == list(range(n)) and frames_of(box) == frames
+        assert box.load()[0] == b"%d" % frames[-1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    box._base.execute("PRAGMA max_page_count = 1000000")
+    box.commit([Effects(rows=rows, frames=[(n, b"frame")], state=b"yes")])
+    box.close()
+    again = Outbox(tmp_path)
+    assert rows_of(again) == list(range(n + 20)) and again.load()[0] == b"yes"
+    again.close()
 
 
 def test_threads_commit_and_prune_one_after_the_other(tmp_path: Path) -> None:
