@@ -53,6 +53,11 @@ class Airing(threading.Thread):
         """How many segments there are."""
         return len(self._due)
 
+    @property
+    def closed_until(self) -> int:
+        """Up to which time all segments are there."""
+        return self._due[self.sent - 1][0] if self.sent else self._first - SEGMENT
+
     def go(self) -> None:
         """Start the clock."""
         self._go.set()

@@ -4,6 +4,8 @@ A timetable is drawn from a seed. Stories of several shots are on two or three c
 window; between them every channel shows pictures of its own, and its ident. Some things are traps:
 footage that another channel shows too long after, other moments of the same film, a mirrored
 picture, black, a test card, a damaged segment, one that is missing, and a channel that stops.
+One picture is on two channels farther apart than the window, in every timetable that is long
+enough; and one shot is ruined: nothing need find what it was, and whoever does is counted apart.
 An advert is on the first channel twice and then on the second one: those are the same pictures, and
 no topic. Which pairs and topics are due follows from the timetable alone.
 """
@@ -17,6 +19,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from anabranch.video.repetition import Repetitions
+from anabranch.video.scenes import (
+    ADVERT,
+    ADVERT_SHOT,
+    FAR,
+    OWN,
+    SCENES,
+    STORIES,
+    STYLES,
+    Scene,
+    Style,
+)
 from anabranch.video.stories import TopicCall, TopicsJob
 
 __all__ = [
@@ -24,6 +37,7 @@ __all__ = [
     "AGAIN",
     "BEGIN",
     "Due",
+    "FAR",
     "SECOND",
     "SEGMENT",
     "STYLES",
@@ -46,75 +60,6 @@ AGAIN = 40 * SECOND
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A stretch of a clip that shows one thing; of a still, as long as one likes."""
-
-    clip: str
-    begin: float = 0.0
-    end: float = 60.0
-
-
-SCENES = {
-    "taxi": Scene("bikes", 1.24, 3.0),
-    "fence": Scene("bikes", 5.52, 7.44),
-    "night": Scene("night", 0.0, 4.6),
-    "tower": Scene("night", 4.72, 7.5),
-    "street": Scene("street", 0.0, 2.4),
-    "towers": Scene("towers", 3.8, 6.1),
-    "bunny": Scene("bunny", 0.0, 5.2),
-    "phone": Scene("phone", 0.0, 3.9),  # no channel shows it: it states no licence
-    **{
-        name: Scene(name)
-        for name in (
-            *("astronaut", "camera", "cat", "coffee", "galaxies"),
-            *("retina", "rocket", "coins", "temple", "flower", "clock"),
-            *("horse", "brick", "writing", "gravel", "grass"),
-        )
-    },
-}
-# What several channels tell: a headline and its scenes.
-_STORIES = (
-    ("DOCK STRIKE IN GHENT", ("fence", "coins")),
-    ("POWER CUT IN RIGA", ("night", "temple")),
-    ("BRIDGE SHUT IN PORTO", ("street",)),
-    ("ROCKET LEAVES CADIZ", ("rocket", "astronaut")),
-    ("CLOCK STOPS IN LUND", ("clock",)),
-    ("RABBIT FOUND IN TURKU", ("bunny",)),
-)
-ADVERT = ("horse", "brick", "writing", "gravel", "grass")
-"""The shots of an advert; that they are alike on two channels is nothing to tell."""
-_ADVERT_SHOT = 16 * SECOND // 10
-_OWN = (
-    ("cat", "towers", "camera"),
-    ("coffee", "taxi", "flower"),
-    ("retina", "galaxies", "tower"),
-)
-
-
-@dataclass(frozen=True)
-class Style:
-    """How a channel looks: its encoder, its frames, and what it does to footage."""
-
-    channel: str
-    codec: str
-    size: tuple[int, int]
-    rate: int
-    bit_rate: int
-    crop: float
-    gamma: float
-    luma: int  # of ident, logo and caption, as are the two colours
-    colours: tuple[int, int]
-    begin: int  # seconds after the first channel
-
-
-STYLES = (
-    Style("north", "mpeg2video", (640, 360), 25, 3_000_000, 0.0, 1.0, 70, (190, 100), 0),
-    Style("south", "mpeg4", (512, 288), 30, 1_500_000, 0.03, 0.9, 110, (90, 200), 4),
-    Style("west", "mpeg2video", (480, 270), 24, 1_500_000, 0.02, 1.12, 90, (110, 60), 8),
-)
-
-
-@dataclass(frozen=True)
 class Shot:
     """One shot of a channel, from `begin` to `end` in microseconds of event time.
 
@@ -130,6 +75,7 @@ class Shot:
     caption: str = ""
     mirrored: bool = False
     fade: bool = False
+    ruined: bool = False
 
 
 Due = tuple[Shot, Shot]  # of two channels, in their order
@@ -192,6 +138,26 @@ class Programme:
             for one, other in self.same_footage
             if abs(one.begin - other.begin) <= self.window
             and not (one.mirrored or other.mirrored or self.spoilt(one) or self.spoilt(other))
+            and not (one.ruined or other.ruined)
+        }
+
+    @cached_property
+    def far(self) -> set[Due]:
+        """The same footage, whole on both channels, and farther apart than the window."""
+        return {
+            pair
+            for pair in self.same_footage
+            if abs(pair[0].begin - pair[1].begin) > self.window
+            and not any(s.mirrored or s.ruined or self.spoilt(s) for s in pair)
+        }
+
+    @cached_property
+    def ruined(self) -> set[Due]:
+        """The same footage within the window, one of them ruined: found or not, it is no fault."""
+        return {
+            pair
+            for pair in self.same_footage
+            if abs(pair[0].begin - pair[1].begin) <= self.window and any(s.ruined for s in pair)
         }
 
     @cached_property
@@ -229,7 +195,7 @@ def programme(
     plan = empty
     for number in range(len(STYLES)):
         plan = _with_channel(plan, draw, number, seconds)
-    return _spoilt(_mirrored(plan), draw)
+    return _spoilt(_ruined(_far(_mirrored(plan))), draw)
 
 
 def _with_channel(plan: Programme, draw: random.Random, number: int, seconds: float) -> Programme:
@@ -240,7 +206,7 @@ def _with_channel(plan: Programme, draw: random.Random, number: int, seconds: fl
     stories: list[int] = []
     turn = 0
     while t < end:
-        stories = stories or draw.sample(range(len(_STORIES)), len(_STORIES))
+        stories = stories or draw.sample(range(len(STORIES)), len(STORIES))
         told = None if t > end - _TRAIL * SECOND else stories.pop()
         spots = _advert(plan, number, t, turn) if t <= end - _TRAIL * SECOND else []
         after = spots[-1].end if spots else t
@@ -261,7 +227,7 @@ def _advert(plan: Programme, number: int, t: int, turn: int) -> list[Shot]:
         number == 1 and len(shown) == 2 and t > shown[-1].end + 2 * _DOUBT
     ):
         return []
-    times = [t + n * _ADVERT_SHOT for n in range(len(ADVERT) + 1)]
+    times = [t + n * ADVERT_SHOT for n in range(len(ADVERT) + 1)]
     channel = STYLES[number].channel
     return [
         Shot(channel, begin, end, scene)
@@ -271,8 +237,8 @@ def _advert(plan: Programme, number: int, t: int, turn: int) -> list[Shot]:
 
 def _item(draw: random.Random, number: int, t: int, turn: int, story: int | None) -> Iterator[Shot]:
     """An ident, or something empty; a story; and a picture of the channel's own."""
-    headline, scenes = ("", ()) if story is None else _STORIES[story]
-    own = _OWN[number][turn % len(_OWN[number])]
+    headline, scenes = ("", ()) if story is None else STORIES[story]
+    own = OWN[number][turn % len(OWN[number])]
     pause = "black" if turn % 4 == 1 else "card" if number == 0 and turn % 5 == 3 else "ident"
     for scene in (pause, *scenes, own):
         known = SCENES.get(scene)
@@ -295,6 +261,52 @@ def _mirrored(plan: Programme) -> Programme:
     return replace(plan, shots=tuple(replace(s, mirrored=s is turned) for s in plan.shots))
 
 
+def _own_stills(plan: Programme, number: int) -> list[Shot]:
+    """What a channel shows of its own that may be as long as one likes."""
+    stills = [name for name in OWN[number] if SCENES[name] == Scene(name)]
+    return [shot for shot in plan.of(STYLES[number].channel) if shot.scene in stills]
+
+
+def _with(plan: Programme, shot: Shot, now: Shot) -> Programme:
+    """The same with one shot in the place of another."""
+    return replace(plan, shots=tuple(now if s is shot else s for s in plan.shots))
+
+
+def _far(plan: Programme) -> Programme:
+    """The same with one picture on two channels, farther apart than the window; if it is so long.
+
+    It takes the place of what these channels show of their own.
+    """
+    first = _own_stills(plan, 0)[0]
+    late = [
+        shot
+        for number in (1, 2)
+        for shot in _own_stills(plan, number)
+        if shot.begin > first.begin + plan.window + 2 * _DOUBT
+    ]
+    if not late:
+        return plan
+    for shot in (first, late[-1]):
+        plan = _with(plan, shot, replace(shot, scene=FAR))
+    return plan
+
+
+def _ruined(plan: Programme) -> Programme:
+    """The same with one shot of the last channel that is a story's still, and ruined."""
+    number = len(STYLES) - 1
+    own = _own_stills(plan, number)
+    stills = {scene for _, scenes in STORIES for scene in scenes if SCENES[scene] == Scene(scene)}
+    told = [s for s in plan.shots if s.scene in stills and s.channel != STYLES[number].channel]
+    near = (
+        (shot, story.scene)
+        for shot in own
+        for story in told
+        if abs(shot.begin - story.begin) <= plan.window - _DOUBT
+    )
+    shot, scene = next(near)
+    return _with(plan, shot, replace(shot, scene=scene, ruined=True))
+
+
 def _decided(plan: Programme) -> bool:
     """Whether no pair, no link of two pairs and no repetition is within doubt of its limit."""
     for one, other in plan.same_footage:
@@ -307,7 +319,7 @@ def _decided(plan: Programme) -> bool:
                 apart = max(abs(a.begin - c.begin), abs(b.begin - d.begin))
                 if abs(apart - plan.near) < _DOUBT:
                     return False
-    stories = {scene for _, scenes in _STORIES for scene in scenes}
+    stories = {scene for _, scenes in STORIES for scene in scenes}
     return not any(shot.scene in stories for shot in _repeated(plan.of(plan.shots[-1].channel)))
 
 
@@ -330,7 +342,7 @@ def _spoilt(plan: Programme, draw: random.Random) -> Programme:
     def cost(channel: str, number: int) -> int:
         trial = replace(plan, damaged=(channel, number))
         adverts = (shot for shot in plan.shots if shot.scene in ADVERT)
-        told = (shot for pair in plan.pairs for shot in pair)
+        told = (shot for pair in (*plan.pairs, *plan.far, *plan.ruined) for shot in pair)
         return sum(trial.spoilt(shot) for shot in (*told, *adverts))
 
     chosen = []

@@ -12,7 +12,7 @@ from anabranch.video.channels import Due, Programme, Shot
 
 __all__ = [
     *("Present", "Seen", "Tally", "Verdict"),
-    *("percentile", "score_pairs", "score_shots", "score_topics"),
+    *("percentile", "score_pairs", "score_shots", "score_topics", "so_far"),
 ]
 
 LEAST_RECALL = 0.95
@@ -37,6 +37,7 @@ class Tally:
     missed: int = 0
     false: int = 0
     twice: int = 0
+    apart: int = 0  # of ruined footage: neither found nor false
     wrong: list[str] = field(default_factory=list)  # what was false or missed, in words
 
     @property
@@ -196,7 +197,8 @@ def score_shots(plan: Programme, found: Iterable[Seen]) -> Tally:
 def score_pairs(plan: Programme, found: Sequence[tuple[Seen, Seen]]) -> Tally:
     """Pairs of key frames, by the pairs of shots that are due.
 
-    A pair with a shot in a damaged or missing segment counts for nothing.
+    A pair with a shot in a damaged or missing segment counts for nothing; one of footage that is
+    ruined is counted apart.
     """
     tally = Tally(twice=_repeated(frozenset((a.id, b.id)) for a, b in found))
     hit: set[Due] = set()
@@ -204,6 +206,8 @@ def score_pairs(plan: Programme, found: Sequence[tuple[Seen, Seen]]) -> Tally:
         shots = _shots(plan, pair)
         if shots in plan.pairs:
             hit.add(shots)
+        elif shots in plan.ruined:
+            tally.apart += 1
         elif shots is None or not any(plan.spoilt(shot) for shot in shots):
             tally.false += 1
             tally.wrong.append("false: " + " and ".join(_told(plan, one) for one in pair))
@@ -211,6 +215,32 @@ def score_pairs(plan: Programme, found: Sequence[tuple[Seen, Seen]]) -> Tally:
     for shots in sorted(plan.pairs - hit, key=lambda pair: pair[0].begin):
         tally.wrong.append("missed: " + " and ".join(f"{s.channel} {s.scene}" for s in shots))
     return tally
+
+
+def so_far(plan: Programme, found: Sequence[tuple[Seen, Seen]], now: int) -> str:
+    """How good pairs are of what has been on air up to a time, in a line for the page.
+
+    Examples
+    --------
+    >>> from anabranch.video.channels import programme
+    >>> so_far(programme(7), [], 0)
+    'pairs so far: 0 found of 0 that are due, recall 1.00, precision 1.00'
+    """
+    due = {pair for pair in plan.pairs if max(shot.begin for shot in pair) <= now}
+    tally = score_pairs(plan, found)
+    hit = tally.found - sum(pair not in due for pair in _hit(plan, found))
+    told = tally.found + tally.false
+    recall, precision = hit / len(due) if due else 1.0, tally.found / told if told else 1.0
+    return (
+        f"pairs so far: {hit} found of {len(due)} that are due, recall {recall:.2f}, "
+        f"precision {precision:.2f}"
+    )
+
+
+def _hit(plan: Programme, found: Sequence[tuple[Seen, Seen]]) -> set[Due]:
+    """The pairs of shots that are due, of those that these pairs of key frames are of."""
+    shots = {_shots(plan, pair) for pair in found}
+    return {pair for pair in plan.pairs if pair in shots}
 
 
 def score_topics(plan: Programme, found: Iterable[set[str]], keys: Mapping[str, Seen]) -> Tally:
@@ -221,6 +251,9 @@ def score_topics(plan: Programme, found: Iterable[set[str]], keys: Mapping[str, 
         shots = {plan.at(keys[row].channel, keys[row].t) for row in rows}
         due = {n for n, topic in enumerate(plan.topics) for pair in topic if set(pair) <= shots}
         hit.update(due)
+        if not due and any(set(pair) <= shots for pair in plan.ruined):
+            tally.apart += 1
+            continue
         if len(due) != 1 and not all(shot and plan.spoilt(shot) for shot in shots):
             tally.false += 1
             scenes = sorted({shot.scene for shot in shots if shot})

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from anabranch.errors import extra
-from anabranch.video import channels
+from anabranch.video import channels, scenes
 from anabranch.video import lettering as letters
 from anabranch.video.channels import SCENES, SECOND, SEGMENT, STYLES, Programme, Shot, Style
 from anabranch.video.clips import cache_folder, fetch
@@ -55,7 +55,7 @@ def segment_begin(name: str) -> int:
 
 def recorded(programme: Programme) -> dict[str, list[Path]]:
     """The segments of a programme by channel, recorded now or earlier; clips are fetched."""
-    sources = (channels.__file__, letters.__file__, __file__)
+    sources = (channels.__file__, scenes.__file__, letters.__file__, __file__)
     made = "".join(Path(source).read_text() for source in sources)
     name = hashlib.sha256(f"{programme!r}{made}".encode()).hexdigest()[:16]
     final = cache_folder() / "news" / name
@@ -157,6 +157,8 @@ def _planes(style: Style, shot: Shot, t: float, clips: Mapping[str, Path]) -> np
     picture = _picture(shot, t, clips)
     if shot.mirrored:
         picture = picture[:, ::-1]
+    if shot.ruined:
+        picture = _ruin(picture)
     y, x = (int(side * style.crop) for side in picture.shape[:2])
     cut = np.ascontiguousarray(picture[y : picture.shape[0] - y, x : picture.shape[1] - x])
     frame = av.VideoFrame.from_ndarray(cut, format="rgb24")
@@ -165,6 +167,12 @@ def _planes(style: Style, shot: Shot, t: float, clips: Mapping[str, Path]) -> np
     ).to_ndarray()
     planes[:high] = _curve(style.gamma)[planes[:high]]
     return planes
+
+
+def _ruin(picture: np.ndarray) -> np.ndarray:
+    """The middle of a picture alone, upside down and as a negative: nothing need know it."""
+    high, wide = picture.shape[0] // 3, picture.shape[1] // 3
+    return 255 - picture[2 * high : high : -1, wide : 2 * wide]
 
 
 def _picture(shot: Shot, t: float, clips: Mapping[str, Path]) -> np.ndarray:

@@ -48,11 +48,21 @@ def test_topics_are_on_the_page_with_pictures(board: Board, guarded: Board) -> N
     assert json.loads(answer)["topics"] == []
 
 
+def test_a_line_above_topics_and_their_age(board: Board) -> None:
+    board.topics([{**TOPIC, "age": 1.5}], note="3 of 4 found")
+    state = json.loads(ask(board, "/api/state.json")[2])
+    assert (state["note"], state["topics"][0]["age"]) == ("3 of 4 found", 1.5)
+    assert json.loads(board._message())["note"] == "3 of 4 found"
+    with pytest.raises(ab.errors.InvalidCall, match="note must be a text, got int"):
+        board.topics([TOPIC], note=5)  # type: ignore[arg-type]
+
+
 def test_under_show_topics_tell_no_more_than_it_names() -> None:
     def told(*show: str) -> Any:
         with ab.dashboard(running(report(0)), host="0.0.0.0", token=SECRET, show=show) as board:
-            board.topics([TOPIC])
+            board.topics([TOPIC], note="of north")
             state = ask(board, "/api/state.json", Authorization=f"Bearer {SECRET}")[2]
+        assert json.loads(state)["note"] == ""
         return json.loads(state)["topics"][0]
 
     bare = told("score")

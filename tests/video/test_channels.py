@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from anabranch.video.channels import (
     ADVERT,
     AGAIN,
     BEGIN,
+    FAR,
     SCENES,
     SECOND,
     STYLES,
@@ -20,6 +22,7 @@ from anabranch.video.channels import (
     programme,
 )
 from anabranch.video.studio import record, segment_name
+from anabranch.video.truth import truth
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -46,9 +49,25 @@ def test_a_timetable_has_stories_and_traps(seed: int) -> None:
     assert again[-1].end < other[0].begin < again[0].begin + plan.window
     assert not any(plan.spoilt(shot) for shot in spots)
     assert "phone" not in plan.clips  # it states no licence
-    far = [abs(a.begin - b.begin) > plan.window for a, b in plan.same_footage]
-    assert any(far) or any(shot.mirrored for shot in plan.shots)
     assert min(abs(abs(a.begin - b.begin) - plan.window) for a, b in plan.same_footage) >= SECOND
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_timetable_has_a_far_pair_and_a_ruined_one(seed: int) -> None:
+    plan = programme(seed)
+    assert any(pair[0].scene == pair[1].scene == FAR for pair in plan.far)
+    assert not plan.far & plan.pairs and not plan.ruined & plan.pairs
+    assert all(abs(a.begin - b.begin) >= plan.window + SECOND for a, b in plan.far)
+    assert sum(shot.ruined for shot in plan.shots) == 1 and plan.ruined
+    told = truth(plan)
+    pairs = {name: len(told[name]) for name in ("due", "far", "ruined")}
+    assert pairs == {"due": len(plan.pairs), "far": len(plan.far), "ruined": len(plan.ruined)}
+    for n, m in told["ruined"]:
+        assert "ruined" in told["shots"][n]["done"] + told["shots"][m]["done"]
+    for n, m in told["far"]:
+        assert abs(told["shots"][n]["begin"] - told["shots"][m]["begin"]) > told["window"]
+    assert json.loads(json.dumps(told)) == told
+    assert not programme(seed, 60).far, "it is too short for that"
 
 
 def test_what_a_channel_shows_at_a_time() -> None:

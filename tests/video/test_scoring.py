@@ -14,6 +14,7 @@ from anabranch.video.scoring import (
     score_pairs,
     score_shots,
     score_topics,
+    so_far,
 )
 
 PLAN = programme(3)
@@ -36,12 +37,40 @@ def test_what_is_due_is_found() -> None:
 
 
 def test_what_is_missing_false_or_twice_is_counted() -> None:
-    trap = next(
-        (a, b) for a, b in PLAN.same_footage if (a, b) not in PLAN.pairs and not _spoilt(PLAN, a, b)
-    )
+    trap = next((a, b) for a, b in PLAN.same_footage if (a, b) in PLAN.far)
     tally = score_pairs(PLAN, [*ALL[1:], ALL[1], (seen(trap[0]), seen(trap[1]))])
     assert (tally.missed, tally.false, tally.twice, tally.good) == (1, 1, 1, False)
     assert [line.split(":")[0] for line in tally.wrong] == ["false", "missed"]
+
+
+def test_far_pairs_are_false_and_ruined_ones_are_counted_apart() -> None:
+    far = min(PLAN.far, key=lambda pair: pair[0].begin)
+    tally = score_pairs(PLAN, [*ALL, tuple(map(seen, far))])  # type: ignore[list-item]
+    assert (tally.false, tally.apart) == (1, 0)
+    ruined = min(PLAN.ruined, key=lambda pair: pair[0].begin)
+    tally = score_pairs(PLAN, [*ALL, tuple(map(seen, ruined))])  # type: ignore[list-item]
+    assert (tally.found, tally.false, tally.apart, tally.good) == (len(ALL), 0, 1, True)
+    keys = {**KEYS, **{one.id: one for one in map(seen, (*far, *ruined))}}
+    topics = score_topics(PLAN, [*TOPICS, {seen(shot).id for shot in ruined}], keys)
+    assert (topics.false, topics.apart, topics.missed) == (0, 1, 0)
+    topics = score_topics(PLAN, [*TOPICS, {seen(shot).id for shot in far}], keys)
+    assert (topics.false, topics.apart) == (1, 0)
+
+
+def test_the_page_says_how_good_it_is_so_far() -> None:
+    ordered = sorted(PLAN.pairs, key=lambda pair: max(shot.begin for shot in pair))
+    now = max(shot.begin for shot in ordered[3])
+    due = sum(max(shot.begin for shot in pair) <= now for pair in ordered)
+    found = [(seen(a), seen(b)) for a, b in ordered[:3]]
+    said = so_far(PLAN, found, now)
+    assert said == (
+        f"pairs so far: 3 found of {due} that are due, recall {3 / due:.2f}, precision 1.00"
+    )
+    (far, *_) = PLAN.far
+    false = (seen(far[0]), seen(far[1]))
+    assert so_far(PLAN, [*found, false], now).endswith("precision 0.75")
+    # What is found before all of its segments are said to be there does not count twice.
+    assert so_far(PLAN, ALL, now).startswith(f"pairs so far: {due} found of {due} that are due")
 
 
 def test_topics_that_are_mixed_or_told_twice_are_counted() -> None:
@@ -58,10 +87,6 @@ def test_what_lies_in_a_damaged_segment_counts_for_nothing() -> None:
     plan = Programme(PLAN.shots, PLAN.window, PLAN.near, PLAN.gap, damaged=(shot.channel, number))
     assert all(shot not in pair for pair in plan.pairs)
     assert score_pairs(plan, ALL).false == 0
-
-
-def _spoilt(plan: Programme, *shots: Shot) -> bool:
-    return any(plan.spoilt(shot) for shot in shots)
 
 
 def test_a_key_frame_of_no_shot_is_false() -> None:

@@ -18,6 +18,7 @@ from anabranch.errors import AnabranchError, InvalidCall, extra, renamed
 from anabranch.spark.dashboard.checks import (
     check_dashboard,
     file_problems,
+    note_problems,
     show_problems,
     topic_problems,
 )
@@ -201,7 +202,7 @@ class Board:
             ]
         self._feed.wake()
 
-    def topics(self, found: Sequence[Mapping[str, Any]]) -> None:
+    def topics(self, found: Sequence[Mapping[str, Any]], *, note: str = "") -> None:
         """Put topics on the page in place of the former ones, with pictures side by side.
 
         Parameters
@@ -212,15 +213,19 @@ class Board:
             key frames. The first 12 topics and 24 key frames of each are shown; one that is
             ``repeated``, if it says so, is greyed. Under ``show=`` the name of a topic, its words,
             the names of channels and pictures are there if ``topic``, ``words``, ``channel`` and
-            ``jpeg`` are among its columns.
+            ``jpeg`` are among its columns. The page says how old a topic was when it was first
+            shown, if it has an ``age``, in seconds.
+        note
+            A line above all topics, for example how many were found. It is not shown under
+            ``show=``.
         """
-        if problems := topic_problems(found):
+        if problems := [*topic_problems(found), *note_problems(note)]:
             raise InvalidCall("topics", problems)
         if self._view.rows:
             return
         forms = [topic_form(one, self._show) for one in found[:MOST_TOPICS]]
         with self._feed.lock:
-            self._view.topics = forms
+            self._view.topics, self._view.note = forms, "" if self._show is not None else note
         self._feed.wake()
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -96,6 +96,11 @@ def topic_problems(found: Any) -> list[str]:
     return []
 
 
+def note_problems(note: Any) -> list[str]:
+    """What is wrong with the line above topics."""
+    return [] if isinstance(note, str) else [f"note must be a text, got {kind_of(note)}"]
+
+
 def file_problems(path: Any) -> list[str]:
     """What is wrong with the path of a file that is to be written."""
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):

@@ -11,7 +11,7 @@ __all__ = ["MOST_TOPICS", "topic_form"]
 MOST_TOPICS = 12
 _MOST_PICTURES = 24  # of a topic
 _IMAGE = 32 << 10  # bytes
-_FIGURES = ("event", "heat", "score", "began", "last", "repeated")
+_FIGURES = ("event", "heat", "score", "began", "last", "repeated", "age")
 
 
 def topic_form(topic: Mapping[str, Any], show: Sequence[str] | None = None) -> dict[str, Any]:

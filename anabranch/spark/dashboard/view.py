@@ -43,15 +43,17 @@ class View:
 
     `prediction` is an estimate of `ab.estimate_state`; `placement` a plan of `ab.place`, or the
     control directory of a hub; `links` are the plan's, once they are known. `tables` are rows given
-    by hand, such as those of `ab.sla`, and so are `topics`, which have pictures. `rows` says why
-    contents of rows are not shown; of those that are, only `columns` are, if there are any. Another
-    board of the session may have asked for more. `away` is whether it is read beyond loopback.
+    by hand, such as those of `ab.sla`, and so are `topics`, which have pictures, and the `note`
+    above them. `rows` says why contents of rows are not shown; of those that are, only `columns`
+    are, if there are any. Another board of the session may have asked for more. `away` is whether
+    it is read beyond loopback.
     """
 
     prediction: Any = None
     placement: Any = None
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     topics: list[dict[str, Any]] = field(default_factory=list)
+    note: str = ""
     rows: str = ""
     columns: Sequence[str] | None = None
     links: dict[str, Any] | None = None
@@ -70,6 +72,7 @@ class View:
             "placement": self._traffic(),
             "tables": self.tables,
             "rows_off": self.rows,
+            "note": self.note,
         }
 
     def _traffic(self) -> dict[str, Any] | None:

@@ -45,8 +45,11 @@ from anabranch.video.scoring import (
     score_pairs,
     score_shots,
     score_topics,
+    so_far,
 )
+from anabranch.video.showing import as_shown
 from anabranch.video.studio import recorded
+from anabranch.video.truth import truth
 
 __all__ = ["NewsSettings", "run_news"]
 
@@ -121,10 +124,11 @@ def _play(settings: NewsSettings, folder: Path, log: Path, console: Console) -> 
         with show.running():
             show.follow(interrupt, console)
         verdict = show.verdict()
-    _report(verdict, console)
+    _report(plan, verdict, console)
     if settings.out is not None:
         asked = {name: getattr(settings, name) for name in ("seed", "seconds", "speed", "workers")}
-        settings.out.write_text(json.dumps({**asked, **verdict.to_dict()}, indent=1) + "\n")
+        told = {**asked, **verdict.to_dict(), "truth": truth(plan)}
+        settings.out.write_text(json.dumps(told, indent=1) + "\n")
     return 1 if verdict.problems else 0
 
 
@@ -146,6 +150,7 @@ class _Show:
         # How long after its segments, and after its last frame, two key frames were in one topic on
         # the page; None if those were there before the clock started.
         self.waited: dict[frozenset[str], tuple[float, float] | None] = {}
+        self.ages: dict[str, float] = {}  # of each topic on the page, when it was first there
         self._events = 0
         self._query: Any = None
         self._topics: Any = None
@@ -268,8 +273,9 @@ class _Show:
         shown = self.present.foreseen(row.asDict() for row in came if row["provisional"])
         if shown.latest:
             self._fetch_keys(shown)
-            self.board.topics(_as_shown(shown, self.keys))
             self._measure(shown)
+            note = so_far(self.plan, self._found(), self.airing.closed_until)
+            self.board.topics(as_shown(shown, self.keys, self._ages(shown)), note=note)
 
     def _measure(self, shown: Present) -> None:
         """How long it took for key frames that are in one topic on the page for the first time."""
@@ -280,6 +286,27 @@ class _Show:
                     t = max(int(self.keys[key]["ts"].timestamp() * SECOND) for key in pair)
                     aired = self.airing.since_aired(t)
                     self.waited[pair] = None if closed is None else (closed, aired)
+
+    def _ages(self, shown: Present) -> dict[str, float]:
+        """How long after its segments each topic was on the page with its first pair."""
+        found = {}
+        for name, rows in shown.rows.items():
+            known = (self.waited.get(frozenset(pair)) for pair in combinations(rows, 2))
+            ages = [waited[0] for waited in known if waited is not None]
+            if ages:
+                found[name] = self.ages.setdefault(name, min(ages))
+        return found
+
+    def _found(self) -> list[tuple[Seen, Seen]]:
+        """Pairs of known key frames that any topic has been told to have, provisional or not."""
+        rows = (row for row in self._told() if row["event"] != "closed")
+        named = dict.fromkeys((row["left_id"], row["right_id"]) for row in rows)
+        known = (ids for ids in named if set(ids) <= self.keys.keys())
+        return [(self._seen(one), self._seen(other)) for one, other in known]
+
+    def _seen(self, key: str) -> Seen:
+        row = self.keys[key]
+        return Seen(key, row["channel"], int(row["ts"].timestamp() * SECOND))
 
     def _told(self) -> list[Any]:
         """All events so far, in their order."""
@@ -321,30 +348,7 @@ class _Show:
         )
 
 
-def _as_shown(present: Present, keys: dict[str, Any]) -> list[dict[str, Any]]:
-    """Topics as the page has them, hottest first: a row of pictures for each channel."""
-    found = []
-    for name, event in present.latest.items():
-        rows = sorted(
-            (keys[row] for row in present.rows[name] if row in keys), key=lambda row: row["ts"]
-        )
-        found.append(
-            {
-                "topic": name,
-                "heat": event["heat"],
-                "event": event["event"],
-                "words": event["words"],
-                "began": event["began"].timestamp(),
-                "last": event["last"].timestamp(),
-                "score": event["score"],
-                "repeated": 2 * event["repeated"] >= event["shots"],
-                "rows": [(row["channel"], row["ts"].timestamp(), row["picture"]) for row in rows],
-            }
-        )
-    return sorted(found, key=lambda one: (one["event"] == "closed", -one["heat"]))
-
-
-def _report(verdict: Verdict, console: Console) -> None:
+def _report(plan: Programme, verdict: Verdict, console: Console) -> None:
     """What was found, how long it took, and what is wrong with it."""
     sheet = Table(box=None, padding=(0, 2))
     for name in ("", "found", "missed", "false", "twice"):
@@ -363,6 +367,11 @@ def _report(verdict: Verdict, console: Console) -> None:
                 "100.",
                 soft_wrap=True,
             )
+    console.print(
+        f"Not due: {len(plan.far)} pairs farther apart than the window, any match false; "
+        f"and {len(plan.ruined)} of ruined footage, {verdict.pairs.apart} found.",
+        soft_wrap=True,
+    )
     for line in (verdict.pairs.wrong + verdict.topics.wrong + verdict.shots.wrong)[:20]:
         console.print(f"  {line}", markup=False)
     for line in verdict.problems:

@@ -245,18 +245,19 @@ function topic(one) {
   const fresh = one.event !== "closed" && !one.repeated;
   return element("article", {class: fresh ? "topic" : "topic closed", "aria-label": `topic ${one.topic}`},
     element("p", {}, element("strong", {}, one.words || one.channels.map((of) => of.channel).join(" and ")),
-      ` ${one.event}${one.repeated ? ", shown again by its channel" : ""}, heat ${one.heat.toFixed(1)}, best score ${one.score.toFixed(2)}, ${moment(one.began)} to ${moment(one.last)}`),
+      ` ${one.event}${one.repeated ? ", shown again by its channel" : ""}, heat ${one.heat.toFixed(1)}, best score ${one.score.toFixed(2)}, ${moment(one.began)} to ${moment(one.last)}${typeof one.age === "number" ? `, shown ${seconds(one.age)} after its segments` : ""}`),
     ...one.channels.map((of) => element("div", {class: "channel"}, element("span", {class: "faint"}, of.channel),
       ...of.pictures.map(([t, picture]) => picture ? element("img", {src: picture, alt: `${of.channel} at ${moment(t)}`, title: moment(t)}) : element("span", {}, moment(t))))));
 }
 
 function topicsPanel() {
   const panel = new Panel("topics", "Topics, hottest first", true);
-  let drawn = null;
+  let drawn = null, noted = null;
   panel.update = () => {
-    if (drawn === known.topics) return;
-    drawn = known.topics;
-    panel.show(...known.topics.map(topic));
+    const note = known.state.note || "";
+    if (drawn === known.topics && noted === note) return;
+    [drawn, noted] = [known.topics, note];
+    panel.show(...(note ? [element("p", {}, note)] : []), ...known.topics.map(topic));
   };
   return panel;
 }
