@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -125,6 +126,49 @@ def test_a_view_ends_though_a_source_is_lost_for_good() -> None:
     assert {bound.until for bound in book.bounds[0][:-1]} == {EARLIEST}
     assert book.has_moved(0) and not book.awaits(0) and not book.awaits(1)
     assert not book.adopted("ann", 2, 900)  # it seemed to be lost
+
+
+def test_a_row_is_late_after_twice_the_watermark_and_never_within_it(tmp_path: Path) -> None:
+    """As docs/follow.md says it, by all moments of silence and of arrival."""
+    second, wait = 1_000_000, 10
+    relay = RelayState(1)
+    relay.book.enact(FIRST)
+
+    async def publish(*_: Any) -> None:
+        pass
+
+    async def presumed(heard: int) -> list[int]:
+        """What is presumed of ann's stream by each second, who is silent after one of them."""
+        keeper = Keeper(SimpleNamespace(publish=publish), relay, tmp_path / str(heard))  # type: ignore[arg-type]
+        keeper.log.write(FIRST)
+        found = []
+        for now in range(100):
+            if now <= heard:
+                relay.book.promised(0, now * second)
+            relay.book.promised(1, now * second)
+            keeper.watermark = wait * second
+            entry = await keeper.turn(now * second)
+            if entry is not None:
+                assert [stream for stream, _ in entry.presumed] == [0]
+                relay.book.enact(entry)
+            found.append(relay.book.watermark(0) // second if now > heard else -1)
+        return found
+
+    kinds = set()
+    for heard in range(0, 40, 13):
+        relay.book = Book()
+        relay.book.enact(FIRST)
+        known = asyncio.run(presumed(heard))
+        times = sorted(set(known[heard + 1 :]))
+        assert times[0] == heard and len(times) > 4  # one for each `watermark` of silence
+        assert {later - time for time, later in pairwise(times)} <= {wait + 1, wait + 2}
+        for arrival in range(heard + 1, 100):
+            for t in range(heard + 1, arrival + 1):
+                late = t <= known[arrival]
+                delay = arrival - t
+                assert late if delay > 2 * wait else (not late or delay >= wait)
+                kinds.add((late, wait < delay <= 2 * wait))
+    assert kinds == {(True, True), (False, True), (True, False), (False, False)}
 
 
 def test_no_entry_is_written_for_a_silent_stream_whose_views_have_ended(tmp_path: Path) -> None:
