@@ -133,6 +133,8 @@ async def _feed(made: Any) -> None:
                 ) from None
             await made.put(stream, **values)
         await made.drained()
+        for stream, count in made.unfit.items():
+            typer.echo(f"{stream}: {count:,} rows do not fit and are left out", err=True)
 
 
 @edge.command()

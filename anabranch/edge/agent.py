@@ -16,7 +16,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as BrokerError
@@ -28,9 +27,8 @@ from anabranch.edge.frames import FrameError, decode_down
 from anabranch.edge.mail import KEPT
 from anabranch.edge.naming import device_name
 from anabranch.edge.outbox import Outbox, OutboxFull
-from anabranch.edge.sampling import sampled
 from anabranch.edge.shown import results_of
-from anabranch.edge.streams import connect
+from anabranch.edge.streams import connect, ignored
 from anabranch.errors import AnabranchError, StateMismatch
 
 __all__ = ["Agent"]
@@ -134,13 +132,19 @@ class Agent:
         stream = stream if "[" in stream else f"{stream}[{self.device}]"
         async with self._room:  # one looks, and all others wait for what it finds
             await self._make_room()
-        t = max(_now(), self._state.newest(stream)) if time is None else microseconds_of(time)
-        if self._box.full or (self._full == "thin" and not self._fits(stream, t)):
+        t = (
+            max(_now(), self._state.stream(stream).newest)
+            if time is None
+            else microseconds_of(time)
+        )
+        room = 2.0 * (1.0 - self._box.size / self._box.limit) if self._full == "thin" else 1.0
+        if self._box.full or not self._state.stream(stream).fits(t, room):
             if self._full == "raise":
                 raise OutboxFull(
                     f"the outbox is full, {self._box.size:,} bytes of {self._box.limit:,} are "
                     'used: connect, or give full="thin" or a larger limit='
                 )
+            self._state.stream(stream).dropped += 1
             self.dropped[stream] = self.dropped.get(stream, 0) + 1
             return
         kept = self._enqueue(self._state.put(stream, t, values))
@@ -152,6 +156,11 @@ class Agent:
     def connected(self) -> bool:
         """Whether there is a connection now."""
         return self._client is not None and self._client.is_connected
+
+    @property
+    def unfit(self) -> dict[str, int]:
+        """Rows that were put before views asked for their stream, and do not fit what it is."""
+        return self._state.unfit
 
     async def leave(self) -> None:
         """Leave: the cloud has all rows when this returns; views over them end.
@@ -322,7 +331,7 @@ class Agent:
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))
 
     async def _connect(self) -> Client:
-        client = await connect(self._broker, self._credentials, self.device, error_cb=_ignored)
+        client = await connect(self._broker, self._credentials, self.device, error_cb=ignored)
         try:
             await client.subscribe(f"d.{self.device}", cb=self._receive)
             await client.flush()
@@ -385,15 +394,6 @@ class Agent:
                 "rows that were put are kept; start it again"
             ) from self._error
 
-    def _fits(self, stream: str, t: int) -> bool:
-        """Whether a row is among those that a filling outbox still takes."""
-        room = 2.0 * (1.0 - self._box.size / self._box.limit)
-        return bool(sampled(np.array([t]), self._state.tick(stream), room)[0])
-
 
 def _now() -> int:
     return clock.time_ns() // 1000
-
-
-async def _ignored(error: Exception) -> None:
-    """A lost connection is noticed by its end."""

@@ -23,7 +23,7 @@ from anabranch.edge.frames import (
 )
 from anabranch.edge.mail import fresh_results
 from anabranch.edge.meter import Meter, due_rates
-from anabranch.edge.own_stream import OwnStream, Row, portion
+from anabranch.edge.own_stream import OwnStream, Row, due_losses, portion
 from anabranch.edge.ownership import EARLIEST
 from anabranch.edge.presence import Presence
 from anabranch.edge.sections import Results, Section
@@ -102,7 +102,7 @@ class AgentState:
         if state is not None:
             agent._load(state)
         for row in sorted(rows, key=lambda row: row.n):
-            own = agent._stream(row.stream)
+            own = agent.stream(row.stream)
             own.note(row)
             if row.n > own.framed:
                 agent._pending.append(row)
@@ -146,26 +146,23 @@ class AgentState:
         """Up to which row each stream's are in frames, or never will be."""
         return {name: own.framed for name, own in self._own.items()}
 
-    def newest(self, stream: str) -> int:
-        """The time of a stream's newest row."""
-        return self._stream(stream).newest
+    def stream(self, name: str) -> OwnStream:
+        """A stream of its own."""
+        if name not in self._own:
+            self._own[name] = OwnStream(name, self.incarnation << 32)
+        return self._own[name]
 
-    def earliest(self, stream: str) -> int:
-        """The earliest time that a stream's next row may have."""
-        own = self._stream(stream)
-        return max(own.newest, own.watermark + 1)
-
-    def tick(self, stream: str) -> int:
-        """The tick of a stream; 0 if it has none, or none is known yet."""
-        declared = self._stream(stream).declared
-        return 0 if declared is None else declared.tick
+    @property
+    def unfit(self) -> dict[str, int]:
+        """Rows that came before their stream was declared and are of other columns, by stream."""
+        return {own.name: own.unfit for own in self._own.values() if own.unfit}
 
     # ------------------------------------------------------------ what happens
 
     def put(self, stream: str, t: int, values: Mapping[str, Any]) -> Effects:
         """A row of the application: it is there once the effects are committed."""
         stamp = self.epoch if self.epoch >= 0 else None
-        row = self._stream(stream).row(t, values, stamp)
+        row = self.stream(stream).row(t, values, stamp)
         self._pending.append(row)
         return Effects(rows=[row])
 
@@ -180,7 +177,7 @@ class AgentState:
                 extras["rates"] = rates
             if self.clock is not None:
                 extras["clock"], self.clock = self.clock, None
-            extras |= self._presence.due()
+            extras |= due_losses(self._own.values()) | self._presence.due()
         self._frame(effects, extras)
         return self._done(effects)
 
@@ -279,7 +276,7 @@ class AgentState:
         for directive in directives:
             for number, stream in directive.streams:
                 if stream.home == self.device:
-                    own = self._stream(stream.name)
+                    own = self.stream(stream.name)
                     own.number, own.declared = number, stream
             if directive.uploads is not None:
                 self._uploads = directive.uploads
@@ -366,11 +363,6 @@ class AgentState:
         """Send frames, in order, as far as the window allows."""
         if self.incarnation:
             effects.send += self._sending.due()
-
-    def _stream(self, name: str) -> OwnStream:
-        if name not in self._own:
-            self._own[name] = OwnStream(name, self.incarnation << 32)
-        return self._own[name]
 
     # ------------------------------------------------------------ what is kept
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +11,11 @@ import numpy as np
 from anabranch.calls import is_number
 from anabranch.edge.definitions import COLUMN_TYPES, Stream, listed
 from anabranch.edge.ownership import EARLIEST
-from anabranch.edge.sampling import bands
+from anabranch.edge.sampling import bands, sampled
 from anabranch.edge.sections import Section
 from anabranch.errors import InvalidCall
 
-__all__ = ["OwnStream", "Row", "portion", "row_size"]
+__all__ = ["OwnStream", "Row", "due_losses", "portion", "row_size"]
 
 _MOST = 500_000  # bytes of a row: the broker takes messages of a megabyte
 
@@ -47,6 +47,18 @@ class OwnStream:
     lengths: dict[str, int] = field(default_factory=dict)  # of vectors, as the first row has them
     unfit: int = 0  # rows that came before the stream was declared, and are of other columns
     counted: int = 0  # rows that could be sampled, since they were last counted
+    dropped: int = 0  # rows that a full outbox did not take
+    said: int = 0  # how many of those two the cloud has been told of
+
+    @property
+    def earliest(self) -> int:
+        """The earliest time that the next row may have."""
+        return max(self.newest, self.watermark + 1)
+
+    def fits(self, t: int, share: float) -> bool:
+        """Whether a row is in a share of the rows; one of a stream without a tick always is."""
+        tick = 0 if self.declared is None else self.declared.tick
+        return bool(sampled(np.array([t]), tick, share)[0])
 
     def row(self, t: int, values: Mapping[str, Any], stamp: int | None) -> Row:
         """The next row, numbered; raises `InvalidCall` if it cannot be."""
@@ -159,6 +171,14 @@ class OwnStream:
                     Section(self.number, section.stamp, n, t, columns, section.watermark, low)
                 )
         return found
+
+
+def due_losses(streams: Iterable[OwnStream]) -> dict[str, Any]:
+    """What a device is to say of rows that it left out: unfit ones and dropped ones, so far."""
+    due = [own for own in streams if own.number >= 0 and own.unfit + own.dropped > own.said]
+    for own in due:
+        own.said = own.unfit + own.dropped
+    return {"losses": {own.number: [own.unfit, own.dropped] for own in due}} if due else {}
 
 
 def row_size(values: Mapping[str, Any]) -> int:

@@ -13,9 +13,9 @@ from nats.errors import Error as BrokerError
 from anabranch.calls import is_number
 from anabranch.edge.hub import Hub
 from anabranch.edge.keeper import Keeper
-from anabranch.edge.known import LATE_ROWS
+from anabranch.edge.losses import Losses
 from anabranch.edge.relay import Relay
-from anabranch.edge.streams import connect
+from anabranch.edge.streams import connect, ignored
 
 __all__ = ["Cloud"]
 
@@ -57,7 +57,7 @@ class Cloud:
         self._said: set[type[Exception]] = set()
         self.clocks: dict[str, float] = {}  # seconds that a device's is ahead, if over one
         self.rates: dict[str, float] = {}  # rows per second that a stream has, sent or not
-        self._late: set[str] = set()  # streams of which it was said that rows are late
+        self._losses = Losses()
 
     async def run(self) -> None:
         """Serve until cancelled; a broker that comes back is served again."""
@@ -74,12 +74,10 @@ class Cloud:
         if type(error) not in self._said:
             self._said.add(type(error))
             what = f"{type(error).__name__}: {error}"
-            print(
-                f"serving is interrupted ({what}); it is tried again", file=sys.stderr, flush=True
-            )
+            _tell(f"serving is interrupted ({what}); it is tried again")
 
     async def _serve(self) -> None:
-        client = await connect(self.broker, self.hub.cloud, "cloud", error_cb=_ignored)
+        client = await connect(self.broker, self.hub.cloud, "cloud", error_cb=ignored)
         try:
             self.relay = Relay(client, self.hub.folder, self.buckets, ack_after=self._ack_after)
             await self.relay.open()
@@ -99,38 +97,30 @@ class Cloud:
             await client.close()
 
     def _take_reports(self) -> None:
-        """Rows per second of streams, by what their own devices say; and which rows were late."""
-        streams = self.relay.state.book.streams
-        for device, extras in self.relay.state.reports():
-            self._say_late({streams[number].name for number, _ in extras.get("late", ())})
+        """Rows per second of streams, by what their own devices say; and what was left out."""
+        relay, because = self.relay.state, self.keeper.state.because
+        streams = relay.book.streams
+        for device, extras in relay.reports():
             rates = extras.get("rates")
             for number, rate in rates.items() if isinstance(rates, dict) else ():
                 # Anybody who is enrolled may send anything.
                 known = type(number) is int and 0 <= number < len(streams)
                 if known and streams[number].home == device and is_number(rate):
                     self.rates[streams[number].name] = max(float(rate), 0.0)
+            self._losses.report(device, extras.get("losses"), streams)
             ahead: Any = extras.get("clock")
             if is_number(ahead) and abs(ahead) > _SKEW:
+                if device not in self.clocks:
+                    way = "ahead of" if ahead > 0 else "behind"
+                    _tell(f"the clock of {device} is {abs(ahead):,.0f} s {way} the hub's")
                 self.clocks[device] = float(ahead)
-                self.keeper.state.because({"clocks": dict(self.clocks)})
+                because({"clocks": dict(self.clocks)})
             elif is_number(ahead):
                 self.clocks.pop(device, None)
-
-    def _say_late(self, names: set[str]) -> None:
-        """Name streams with late rows, each once; the next entry of the log has the numbers.
-
-        These are the relay's, which counts a row once however often it is started.
-        """
-        for name in sorted(names - self._late):
-            what = "rows came after the watermark and are left out; the story counts them"
-            print(f"{name}: {what}", file=sys.stderr, flush=True)
-        self._late |= names
-        if names:
-            counts = self.relay.state.counts.items()
-            late = {what: n for what, n in counts if what.startswith(LATE_ROWS)}
-            late = {what.removeprefix(LATE_ROWS): n for what, n in late.items()}
-            self.keeper.state.because({"late": late})
+        for line in self._losses.due(relay.counts):
+            _tell(line)
+        because(self._losses.cause(relay.counts))
 
 
-async def _ignored(error: Exception) -> None:
-    """Every failure also ends a call that was waited for."""
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

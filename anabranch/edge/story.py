@@ -45,6 +45,8 @@ costs 2.8 k.
             lines.append(f"  The clock of {device} is {abs(ahead):,.0f} s {way}.")
         late = [f"{_count(rows, 'row')} of {n}" for n, rows in entry.cause.get("late", {}).items()]
         lines += [f"  Late, and left out so far: {_listed(late)}."] if late else []
+        others = [f"{what}, {count:,}" for what, count in entry.cause.get("left out", {}).items()]
+        lines += [f"  Left out so far: {'; '.join(others)}."] if others else []
     return lines
 
 

@@ -25,7 +25,7 @@ from nats.js.errors import NotFoundError
 from anabranch.edge.certificates import client_context
 from anabranch.errors import StateMismatch
 
-__all__ = ["Streams", "connect"]
+__all__ = ["Streams", "connect", "ignored"]
 
 _BYTES = 1 << 30
 _LATER = re.compile(r"(UP|DOWN|IN)-\d+")
@@ -39,6 +39,10 @@ async def connect(
     more = {} if credentials is None else {"tls": client_context(credentials)}
     given = {"allow_reconnect": False, "connect_timeout": 10, "name": name, **more, **options}
     return await nats.connect(broker, **given)
+
+
+async def ignored(error: Exception) -> None:
+    """For `error_cb`, of who notices a failure by a call that fails or by the connection's end."""
 
 
 @dataclass(frozen=True)

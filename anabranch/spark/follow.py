@@ -69,7 +69,8 @@ def follow(
     credentials
         The folder with the hub's credentials for the cloud, on the driver and all executors.
     watermark
-        How long a silent device is waited for. Rows that come later are late, and counted.
+        How long rows may take: one that comes within it is never late, and one of a silent device
+        that comes after twice as long always is. Late rows are left out, and counted.
     upload_cost, download_cost
         Cost per byte sent from and to a device: one for all, or dicts by device.
     max_frames

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from datetime import datetime
@@ -126,6 +127,40 @@ print(len(heavy), pages * 4)
     heavy, kilobytes = map(int, run.stdout.split())
     assert heavy == 0
     assert kilobytes < 45_000
+
+
+def test_a_device_runs_with_three_packages(credentials: Path, tmp_path: Path) -> None:
+    """Those that docs/edge.md installs beside anabranch, which is installed without its own."""
+    page = (Path(__file__).parents[2] / "docs" / "edge.md").read_text()
+    _, _, rest = page.partition("pip install --no-deps anabranch\npip install ")
+    packages = [re.split(r"[<>=]", word.strip("'"))[0] for word in rest.splitlines()[0].split()]
+    assert packages == ["numpy", "msgpack", "nats-py"]
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert all(f'"{word}"' in project for word in re.findall(r"'(\S+)'", rest.splitlines()[0]))
+    code = f"""
+import asyncio, sys
+
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in {{*sys.stdlib_module_names, "anabranch", "numpy", "msgpack", "nats"}}:
+            raise ModuleNotFoundError(f"there is no {{top}} here", name=top)
+
+sys.meta_path.insert(0, Nothing())
+from anabranch.edge import Agent
+
+async def story():
+    options = {{"credentials": {str(credentials)!r}, "folder": {str(tmp_path)!r}}}
+    async with Agent("alice", broker={NOWHERE!r}, **options) as agent:
+        agent.on("nearby", print)
+        await agent.put("gps", xy=[1.0, 2.0])
+
+asyncio.run(story())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    box = Outbox(tmp_path)
+    assert [row.values["xy"] for row in box.load()[1]] == [[1.0, 2.0]]
+    box.close()
 
 
 def test_what_a_commit_takes_is_part_of_the_flush(

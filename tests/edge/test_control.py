@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -125,6 +126,49 @@ def test_a_view_ends_though_a_source_is_lost_for_good() -> None:
     assert {bound.until for bound in book.bounds[0][:-1]} == {EARLIEST}
     assert book.has_moved(0) and not book.awaits(0) and not book.awaits(1)
     assert not book.adopted("ann", 2, 900)  # it seemed to be lost
+
+
+def test_a_row_is_late_after_twice_the_watermark_and_never_within_it(tmp_path: Path) -> None:
+    """As docs/follow.md says it, by all moments of silence and of arrival."""
+    second, wait = 1_000_000, 10
+    relay = RelayState(1)
+    relay.book.enact(FIRST)
+
+    async def publish(*_: Any) -> None:
+        pass
+
+    async def presumed(heard: int) -> list[int]:
+        """What is presumed of ann's stream by each second, who is silent after one of them."""
+        keeper = Keeper(SimpleNamespace(publish=publish), relay, tmp_path / str(heard))  # type: ignore[arg-type]
+        keeper.log.write(FIRST)
+        found = []
+        for now in range(100):
+            if now <= heard:
+                relay.book.promised(0, now * second)
+            relay.book.promised(1, now * second)
+            keeper.watermark = wait * second
+            entry = await keeper.turn(now * second)
+            if entry is not None:
+                assert [stream for stream, _ in entry.presumed] == [0]
+                relay.book.enact(entry)
+            found.append(relay.book.watermark(0) // second if now > heard else -1)
+        return found
+
+    kinds = set()
+    for heard in range(0, 40, 13):
+        relay.book = Book()
+        relay.book.enact(FIRST)
+        known = asyncio.run(presumed(heard))
+        times = sorted(set(known[heard + 1 :]))
+        assert times[0] == heard and len(times) > 4  # one for each `watermark` of silence
+        assert {later - time for time, later in pairwise(times)} <= {wait + 1, wait + 2}
+        for arrival in range(heard + 1, 100):
+            for t in range(heard + 1, arrival + 1):
+                late = t <= known[arrival]
+                delay = arrival - t
+                assert late if delay > 2 * wait else (not late or delay >= wait)
+                kinds.add((late, wait < delay <= 2 * wait))
+    assert kinds == {(True, True), (False, True), (True, False), (False, False)}
 
 
 def test_no_entry_is_written_for_a_silent_stream_whose_views_have_ended(tmp_path: Path) -> None:
@@ -483,15 +527,8 @@ def test_a_relay_sends_no_stream_of_others_and_counts_late_rows() -> None:
 def test_a_hub_says_which_streams_have_late_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def made() -> Cloud:
-        return Cloud(SimpleNamespace(folder=tmp_path), "tls://hub:4222")  # type: ignore[arg-type]
-
     agent, relay = started()
-    cloud = asyncio.run(made())
-    cloud.relay, cloud.keeper = (
-        SimpleNamespace(state=state)  # type: ignore[assignment]
-        for state in (relay, KeeperState(relay.book))
-    )
+    cloud = cloud_of(relay, tmp_path)
     relay.entry(relay.position + 1, Entry(1, presumed=((0, 100),)))
     columns = np.array([[0.0, 0.0]]), np.array(["x"], object)
     for n in range(3):
@@ -509,6 +546,82 @@ def test_a_hub_says_which_streams_have_late_rows(
     assert entry is not None and story([FIRST, Entry(1), entry])[-1] == (
         "  Late, and left out so far: 3 rows of gps[ann]."
     )
+
+
+def cloud_of(relay: RelayState, folder: Path) -> Cloud:
+    """A hub's process around a relay, without a broker."""
+
+    async def made() -> Cloud:
+        return Cloud(SimpleNamespace(folder=folder), "tls://hub:4222")  # type: ignore[arg-type]
+
+    cloud = asyncio.run(made())
+    cloud.relay, cloud.keeper = (
+        SimpleNamespace(state=state)  # type: ignore[assignment]
+        for state in (relay, KeeperState(relay.book))
+    )
+    return cloud
+
+
+def test_a_hub_says_what_it_left_out_and_the_story_sums_it_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Frames that cannot be read, sections of others, and clocks that are a day off."""
+    agent, relay = started()
+    cloud = cloud_of(relay, tmp_path)
+    foreign = Section(1, 0, np.array([BASE]), np.array([5]), (np.zeros((1, 2)),))
+    for n in range(11):
+        relay.skip(relay.position + 1, "frames")
+        extras: dict[str, Any] = {"clock": -86_400.0} if n == 4 else {}
+        up = Up(1, agent.following + n, 0, 0, (foreign,), extras=extras)
+        up = replace(up, before=relay._devices["ann"].check)
+        relay.frame(relay.position + 1, "ann", up)
+        relay.frame(relay.position + 1, "ann", up)  # which is no loss
+        cloud._take_reports()
+    assert capsys.readouterr().err.splitlines() == [
+        "left out so far: frames that cannot be read, 1",
+        "left out so far: sections of a foreign stream, 1",
+        "the clock of ann is 86,400 s behind the hub's",
+        "left out so far: frames that cannot be read, 10",
+        "left out so far: sections of a foreign stream, 10",
+    ]
+    cloud.keeper.state.presume(0, 10**15)
+    entry = cloud.keeper.state.next_entry()
+    assert entry is not None and story([FIRST, Entry(1, cause=entry.cause)])[-2:] == [
+        "  The clock of ann is 86,400 s behind.",
+        "  Left out so far: frames that cannot be read, 11; sections of a foreign stream, 11.",
+    ]
+    cloud._take_reports()  # nothing is new, so the entry after says nothing of it
+    cloud.keeper.state.presume(0, 10**15)
+    entry = cloud.keeper.state.next_entry()
+    assert entry is None or "left out" not in entry.cause
+
+
+def test_a_device_says_which_rows_it_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows from before their stream was declared may be of other columns; some were dropped."""
+    agent, relay = AgentState("ann", 0, token=5, slack=0), RelayState(1)
+    relay.entry(0, FIRST)
+    agent.put("gps[ann]", 3, {"speed": 1.0})
+    talk(agent, relay, agent.connect())
+    talk(agent, relay, agent.flush(4))
+    assert agent.unfit == {"gps[ann]": 1}
+    said = agent.flush(5)
+    assert [decode_up(content).extras["losses"] for _, content in said.frames] == [{0: [1, 0]}]
+    talk(agent, relay, said)
+    agent.stream("gps[ann]").dropped += 2
+    restored = AgentState.restore("ann", 1, agent._dump(), [], [], slack=0)
+    assert restored.unfit == {"gps[ann]": 1}
+    talk(agent, relay, agent.flush(6))
+    assert not agent.flush(7).frames  # it is said once
+    cloud = cloud_of(relay, tmp_path)
+    cloud._losses.report("bob", {0: [9, 9]}, STREAMS)  # of a stream that is not his
+    cloud._losses.report("ann", {0: "many", 7: [1, 1]}, STREAMS)
+    cloud._take_reports()
+    assert capsys.readouterr().err.splitlines() == [
+        "left out so far: rows of gps[ann] that do not fit, 1",
+        "left out so far: rows of gps[ann] that a full device dropped, 2",
+    ]
 
 
 def test_a_relay_lets_nothing_pass_that_would_break_a_place() -> None:

@@ -222,6 +222,9 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
     assert puts == 3 * [measures._SETTLING, seconds]  # the first one again
     assert found["moved"] == {"first": False, "second": False}
     assert all("views moved" not in goal.what for goal in measures.goals(found))
+    lone = next(goal for goal in measures.goals(found) if "lone acknowledgements" in goal.what)
+    page = (Path(__file__).parents[2] / "docs" / "edge.md").read_text()
+    assert lone.measured == found["second"]["lone"] and f"`{lone.what.strip()}`" in page
     # One a second of device 0 in either phase; of device 2 there are 8 in 16 seconds, before 4.
     assert found["predicted"]["up_frames"] == pytest.approx(100 + (16 + 8) - (16 + 4))
 

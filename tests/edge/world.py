@@ -370,7 +370,7 @@ class World:
 
     def _put(self, device: Device) -> None:
         agent, name = self._agent(device), self.rng.choice(device.streams)
-        t = max(self.now + device.skew, agent.earliest(name))
+        t = max(self.now + device.skew, agent.stream(name).earliest)
         self._do(device, agent.put(name, t, {"x": self.rng.randint(0, 9)}))
 
     def _flush(self, device: Device) -> None:

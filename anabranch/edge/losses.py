@@ -1,0 +1,80 @@
+"""What a hub and its devices left out, in words: nothing is lost silently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from anabranch.edge.definitions import Stream
+from anabranch.edge.known import LATE_ROWS
+
+__all__ = ["Losses"]
+
+_USUAL = {"frames that were there", "frames after a gap", "entries out of order"}
+"""What every lost connection brings, and what is sent again."""
+_KEPT = {"waits for space", "frames kept beside the broker"}
+"""What says that the broker is full; nothing is left out."""
+
+
+class Losses:
+    """Says what is new of counts, and sums them up for the story.
+
+    Examples
+    --------
+    >>> losses, streams = Losses(), [Stream("gps[ann]", "ann", {})]
+    >>> losses.report("ann", {0: [2, 0]}, streams)
+    >>> counts = {"late rows of gps[ann]": 3, "sections of a foreign stream": 12,
+    ...           "frames that were there": 7}
+    >>> for line in losses.due(counts): print(line)
+    gps[ann]: rows came after the watermark and are left out; the story counts them
+    left out so far: sections of a foreign stream, 12
+    left out so far: rows of gps[ann] that do not fit, 2
+    >>> list(losses.due({**counts, "sections of a foreign stream": 99})), losses.cause(counts)
+    ([], {'late': {'gps[ann]': 3}, 'left out': {'sections of a foreign stream': 12, \
+'rows of gps[ann] that do not fit': 2}})
+    """
+
+    def __init__(self) -> None:
+        self._said: dict[str, int] = {}  # how many digits the last count had that was said
+        self._reported: dict[str, int] = {}
+        self._summed: dict[str, dict[str, int]] = {}  # for the story
+
+    def report(self, device: str, losses: Any, streams: Sequence[Stream]) -> None:
+        """What a device says of rows of its own: how many do not fit, how many were dropped."""
+        for number, counts in losses.items() if isinstance(losses, dict) else ():
+            # Anybody who is enrolled may send anything.
+            known = type(number) is int and 0 <= number < len(streams)
+            whole = isinstance(counts, list) and [type(one) for one in counts] == [int, int]
+            if known and streams[number].home == device and whole:
+                for what, count in zip(
+                    ("do not fit", "a full device dropped"), counts, strict=True
+                ):
+                    if count > 0:
+                        self._reported[f"rows of {streams[number].name} that {what}"] = count
+
+    def due(self, counts: Mapping[str, int]) -> Iterator[str]:
+        """What is to be said now: what is new, and what has grown tenfold."""
+        for what, count in [*counts.items(), *self._reported.items()]:
+            digits = len(str(count))
+            if what in _USUAL or digits <= self._said.get(what, 0):
+                continue
+            late = what.startswith(LATE_ROWS)
+            if late and what not in self._said:
+                what_of = "rows came after the watermark and are left out; the story counts them"
+                yield f"{what.removeprefix(LATE_ROWS)}: {what_of}"
+            elif not late:
+                full = what in _KEPT
+                yield f"{'the broker is full' if full else 'left out so far'}: {what}, {count:,}"
+            self._said[what] = digits
+
+    def cause(self, counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """What the next entry of the log says of it, if it has changed."""
+        late = {what: n for what, n in counts.items() if what.startswith(LATE_ROWS)}
+        others = {what: n for what, n in counts.items() if what not in _USUAL | _KEPT | late.keys()}
+        found = {
+            "late": {what.removeprefix(LATE_ROWS): n for what, n in late.items()},
+            "left out": others | self._reported,
+        }
+        found = {what: numbers for what, numbers in found.items() if numbers}
+        before, self._summed = self._summed, found
+        return {what: numbers for what, numbers in found.items() if numbers != before.get(what)}
