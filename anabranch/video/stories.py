@@ -17,10 +17,9 @@ from typing import Any, ClassVar
 from anabranch.calls import describe
 from anabranch.correlation.grouping import Group, Grouping, Groups, GroupsJob, Vertex
 from anabranch.video.repetition import Repetitions
+from anabranch.video.spelling import agree, caption
 
-__all__ = ["TopicCall", "Topics", "TopicsJob", "agree", "grams", "heat", "overlap"]
-
-_AGREE = 0.5  # share of 3-grams that two captions have in common
+__all__ = ["TopicCall", "Topics", "TopicsJob", "heat"]
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,12 @@ class Topics(Groups):
             self.dropped[max(kinds)] += 1
             return
         channels, times, score, words = pair[4:6], pair[6:8], pair[8], pair[9:11]
-        self._pair = _Facts(set(channels), (score, left, right), Counter(filter(None, words)))
+        said = Counter(
+            line
+            for row, line in zip((left, right), words, strict=True)
+            if line and (0, row) not in self.of  # each key frame has one vote in its topic
+        )
+        self._pair = _Facts(set(channels), (score, left, right), said)
         self._pair.agreed = agree(*words)
         self.deal(t, left, right, [*self._beside(t, left, channels, times)])
 
@@ -173,7 +177,6 @@ class Topics(Groups):
     ) -> dict[str, Any]:
         shots, (score, *best) = len(group.rows), facts.best
         warmth = heat(len(facts.channels), shots, (t - group.last) / self.gap)
-        words = min(facts.words, key=lambda line: (-facts.words[line], line), default=None)
         _, left, right = pair or (t, None, None)
         return {
             "topic": group.name,
@@ -190,7 +193,7 @@ class Topics(Groups):
             "best_left_id": best[0],
             "best_right_id": best[1],
             "score": score,
-            "words": words,
+            "words": caption(facts.words),
             "heat": warmth,
             "left_id": left,
             "right_id": right,
@@ -238,25 +241,3 @@ def heat(channels: int, shots: int, age: float) -> float:
     (2.0, 4.0, 2.0)
     """
     return float((channels - 1) * math.log2(1 + shots) * 2.0**-age)
-
-
-def agree(one: str, other: str) -> bool:
-    """Whether two captions share half of their 3-grams, whatever their case and spaces.
-
-    Examples
-    --------
-    >>> agree("BRIDGE SHUT IN RIGA", "Bridge shutin Riga"), agree("Flood in Ghent", "Mill fire")
-    (True, False)
-    """
-    return overlap(grams(one), grams(other))
-
-
-def overlap(first: frozenset[str], second: frozenset[str]) -> bool:
-    """Whether two captions agree, by their 3-grams."""
-    return bool(first and second) and len(first & second) >= _AGREE * len(first | second)
-
-
-def grams(text: str) -> frozenset[str]:
-    """The 3-grams of a caption, without case and spaces, which readers lose."""
-    plain = "".join(text.lower().split())
-    return frozenset(plain[at : at + 3] for at in range(len(plain) - 2))

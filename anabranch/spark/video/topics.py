@@ -103,9 +103,10 @@ def topics(
         ``merged`` (``into`` another topic) or ``closed``; ``ts``, its time; ``began`` and ``last``,
         of its first and last pair; ``channels``; how many ``shots`` (key frames) and ``pairs``;
         how many of its shots were ``repeated`` on their channel while it was open;
-        ``score``, ``best_left_id`` and ``best_right_id`` of its best pair; its most frequent
-        ``words``; its ``heat`` at ``ts``; ``left_id`` and ``right_id``, the pair that caused it;
-        and of one that is closed or provisional its ``members``.
+        ``score``, ``best_left_id`` and ``best_right_id`` of its best pair; ``words``, the line that
+        is most like all that its key frames show; its ``heat`` at ``ts``; ``left_id`` and
+        ``right_id``, the pair that caused it; and of one that is closed or provisional its
+        ``members``.
 
     Raises
     ------
