@@ -19,7 +19,7 @@ from anabranch.errors import StateMismatch
 __all__ = ["pack", "unpack"]
 
 _MAGIC = b"anabra"
-_VERSION = 6
+_VERSION = 7
 _PLAIN, _COMPRESSED = 0, 1
 _HEAD = 16  # magic, version, form, and the length of what describes the parts
 _ALIGNED = 8

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from anabranch.spark.frames import by_name
+from anabranch.spark.layouts import LAYOUT, NAMES
 from anabranch.spark.versions import arrow_type
 
 __all__ = ["Carried", "carry", "carry_problems", "names_of"]
@@ -48,8 +49,18 @@ def names_of(keep: Any) -> Sequence[str]:
 
 
 def carry(frame: DataFrame, names: Sequence[str]) -> list[Carried]:
-    """How the columns of these names travel."""
-    return [_carried(name, frame.schema[name].dataType) for name in names]
+    """How the columns of these names travel, with what they say of their numbers."""
+    return [_told(_carried(name, frame.schema[name].dataType), frame) for name in names]
+
+
+def _told(column: Carried, frame: DataFrame) -> Carried:
+    """The same column, which comes back with the metadata of ours that say what numbers mean."""
+    of = frame.schema[column.name].metadata
+    kept = {name: of[name] for name in (LAYOUT, NAMES) if name in of}
+    if not kept:
+        return column
+    inward = column.inward
+    return replace(column, inward=lambda value: inward(value).alias(column.name, metadata=kept))
 
 
 def carry_problems(label: str, frame: DataFrame, names: Sequence[str]) -> list[str]:

@@ -8,10 +8,12 @@ from pyspark.sql import DataFrame
 
 from anabranch.flow.sides import Side
 
-__all__ = ["LAYOUT", "UNPICTURED", "layout_problems"]
+__all__ = ["LAYOUT", "NAMES", "UNPICTURED", "layout_problems"]
 
 LAYOUT = "anabranch.layout"
 """Metadata of a column of vectors: the version of their layout. Parquet files keep it."""
+NAMES = "anabranch.concepts"
+"""Metadata of the column ``concepts``: what its numbers are called."""
 UNPICTURED = "anabranch.unpictured"
 """Metadata of a column of pictures: True where all are null, for none were asked for."""
 

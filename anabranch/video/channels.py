@@ -170,7 +170,7 @@ class Programme:
             ids = (f"{shot.channel}/{shot.begin}" for shot in (one, other))
             t = max(one.begin, other.begin)
             places = (one.channel, other.channel, one.begin, other.begin)
-            topics.take_in((t, 1, *ids, *places, 1.0, "", ""))
+            topics.take_in((t, 1, *ids, *places, 1.0, *4 * [""]))
         topics.close(1 << 62)
         members = [set(e["members"]) for e in topics.events if e["event"] == "closed"]
         return [

@@ -17,10 +17,14 @@ from typing import Any, ClassVar
 from anabranch.calls import describe
 from anabranch.correlation.grouping import Group, Grouping, Groups, GroupsJob, Vertex
 from anabranch.video.repetition import Repetitions
+from anabranch.video.spelling import agree, caption
 
-__all__ = ["TopicCall", "Topics", "TopicsJob", "agree", "grams", "heat", "overlap"]
+__all__ = ["BETWEEN", "MOST", "TopicCall", "Topics", "TopicsJob", "heat"]
 
-_AGREE = 0.5  # share of 3-grams that two captions have in common
+MOST = 3
+"""How many concepts a key frame votes for, and a topic has at most."""
+BETWEEN = "\x1f"
+"""What is between the concepts of a key frame, the most likely first."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class _Facts:
     channels: set[str] = field(default_factory=set)
     best: tuple[float, Any, Any] = (-math.inf, None, None)
     words: Counter[str] = field(default_factory=Counter)
+    concepts: Counter[str] = field(default_factory=Counter)  # votes
     agreed: bool = False
     told: bool = False
     repeated: set[Any] = field(default_factory=set)  # shots that their channel has shown again
@@ -56,6 +61,7 @@ class _Facts:
         self.channels |= other.channels
         self.best = max(self.best, other.best, key=lambda best: best[0])
         self.words += other.words
+        self.concepts += other.concepts
         self.agreed = self.agreed or other.agreed
         self.repeated |= other.repeated
 
@@ -68,7 +74,7 @@ class Topics(Groups):
     --------
     >>> topics = Topics(100, True, 1000, call=TopicCall(100, True, near=10))
     >>> for t, left, right in [(1, "n1", "s1"), (5, "n2", "s2"), (300, "n9", "s9")]:
-    ...     topics.take_in((t, 1, left, right, "north", "south", t, t, 0.8, "", ""))
+    ...     topics.take_in((t, 1, left, right, "north", "south", t, t, 0.8, *4 * [""]))
     >>> for event in topics.events:
     ...     print(event["topic"], event["event"], event["shots"])
     1970-01-01T00:00:00.000001Z|n1|s1 opened 4
@@ -100,7 +106,12 @@ class Topics(Groups):
             self.dropped[max(kinds)] += 1
             return
         channels, times, score, words = pair[4:6], pair[6:8], pair[8], pair[9:11]
-        self._pair = _Facts(set(channels), (score, left, right), Counter(filter(None, words)))
+        self._pair = _Facts(set(channels), (score, left, right))
+        for row, line, concepts in zip((left, right), words, pair[11:13], strict=True):
+            if (0, row) not in self.of:  # each key frame votes once in its topic
+                self._pair.words.update(filter(None, [line]))
+                for n, concept in enumerate(filter(None, concepts.split(BETWEEN))):
+                    self._pair.concepts[concept] += MOST - n
         self._pair.agreed = agree(*words)
         self.deal(t, left, right, [*self._beside(t, left, channels, times)])
 
@@ -109,7 +120,7 @@ class Topics(Groups):
         facts = [
             [
                 *(name, sorted(of.channels), of.best, dict(of.words), of.agreed, of.told),
-                sorted(of.repeated),
+                *(sorted(of.repeated), dict(of.concepts)),
             ]
             for name, of in self.facts.items()
         ]
@@ -120,9 +131,10 @@ class Topics(Groups):
     def take_up(self, form: Mapping[str, Any]) -> None:
         """Continue with the topics of `form`."""
         super().take_up(form)
-        for name, channels, best, words, agreed, told, repeated in form["facts"]:
+        for name, channels, best, words, agreed, told, repeated, concepts in form["facts"]:
+            votes = Counter(words), Counter(concepts)
             self.facts[name] = _Facts(
-                set(channels), tuple(best), Counter(words), agreed, told, set(repeated)
+                set(channels), tuple(best), *votes, agreed, told, set(repeated)
             )
         for one, other, *pair in form["recent"]:
             self._recent.setdefault((one, other), deque()).append(tuple(pair))
@@ -173,7 +185,6 @@ class Topics(Groups):
     ) -> dict[str, Any]:
         shots, (score, *best) = len(group.rows), facts.best
         warmth = heat(len(facts.channels), shots, (t - group.last) / self.gap)
-        words = min(facts.words, key=lambda line: (-facts.words[line], line), default=None)
         _, left, right = pair or (t, None, None)
         return {
             "topic": group.name,
@@ -190,7 +201,8 @@ class Topics(Groups):
             "best_left_id": best[0],
             "best_right_id": best[1],
             "score": score,
-            "words": words,
+            "words": caption(facts.words),
+            "concepts": _most(facts.concepts),
             "heat": warmth,
             "left_id": left,
             "right_id": right,
@@ -209,7 +221,7 @@ class TopicsJob(GroupsJob):
     order: ClassVar[tuple[str, ...]] = ("counts", "left", "right")
     facts: ClassVar[tuple[str, ...]] = (
         *("left_channel", "right_channel", "left_t", "right_t"),
-        *("score", "left_words", "right_words"),
+        *("score", "left_words", "right_words", "left_concepts", "right_concepts"),
     )
     named: ClassVar[str] = "topic"
     best: ClassVar[str] = "score"  # several views of two key frames may match
@@ -229,6 +241,11 @@ class TopicsJob(GroupsJob):
         return {**super().settings, **{k: describe(us) for k, us in durations.items()}, **told}
 
 
+def _most(votes: Mapping[str, int]) -> list[str] | None:
+    """The concepts with most votes; None if there are none."""
+    return sorted(votes, key=lambda concept: (-votes[concept], concept))[:MOST] or None
+
+
 def heat(channels: int, shots: int, age: float) -> float:
     """How hot a topic is: by channels, then shots; half as hot after an `age` of one.
 
@@ -238,25 +255,3 @@ def heat(channels: int, shots: int, age: float) -> float:
     (2.0, 4.0, 2.0)
     """
     return float((channels - 1) * math.log2(1 + shots) * 2.0**-age)
-
-
-def agree(one: str, other: str) -> bool:
-    """Whether two captions share half of their 3-grams, whatever their case and spaces.
-
-    Examples
-    --------
-    >>> agree("BRIDGE SHUT IN RIGA", "Bridge shutin Riga"), agree("Flood in Ghent", "Mill fire")
-    (True, False)
-    """
-    return overlap(grams(one), grams(other))
-
-
-def overlap(first: frozenset[str], second: frozenset[str]) -> bool:
-    """Whether two captions agree, by their 3-grams."""
-    return bool(first and second) and len(first & second) >= _AGREE * len(first | second)
-
-
-def grams(text: str) -> frozenset[str]:
-    """The 3-grams of a caption, without case and spaces, which readers lose."""
-    plain = "".join(text.lower().split())
-    return frozenset(plain[at : at + 3] for at in range(len(plain) - 2))

@@ -18,7 +18,7 @@ from anabranch.flow.container import pack, unpack
 from anabranch.flow.kernel import Packed, Task
 from anabranch.flow.slices import Notes, Slices
 from anabranch.video.channel_kernel import ChannelJob, ChannelKernel, by_channel, refuse_bad
-from anabranch.video.stories import grams, overlap
+from anabranch.video.spelling import grams, overlap
 
 __all__ = ["LEAST", "TIME", "KeyPacking", "Shown", "TickerKernel", "TickersJob"]
 

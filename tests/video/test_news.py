@@ -75,7 +75,7 @@ def told(plan: Programme, pairs: list[Pair], repeats: list[Pair]) -> Topics:
     both = [(1, *pair) for pair in pairs] + [(0, *pair) for pair in repeats]
     for counts, a, b, score in sorted(both, key=lambda one: (max(one[1].t, one[2].t), one[:3])):
         where = (a.channel, b.channel, a.t, b.t)
-        job.take_in((max(a.t, b.t), counts, a.id, b.id, *where, score, "", ""))
+        job.take_in((max(a.t, b.t), counts, a.id, b.id, *where, score, *4 * [""]))
     job.close(1 << 62)
     return job
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from anabranch.errors import BadRow
 from anabranch.flow.blocks import Block
 from anabranch.testing.workers import LivingWorkers, Workers
-from anabranch.video.stories import agree
+from anabranch.video.spelling import agree
 from anabranch.video.tickers import LEAST, TIME, KeyPacking, TickersJob
 from tests.examples import examples
 

@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 
 from anabranch.flow.blocks import Block
 from anabranch.testing.workers import LivingWorkers, Workers
-from anabranch.video.stories import TopicCall, TopicsJob
+from anabranch.video.spelling import caption
+from anabranch.video.stories import BETWEEN, TopicCall, TopicsJob
 from tests.examples import examples
 from tests.video.topics_twin import Match, Row, shown_again, twin
 
 START = 1_700_000_000_000_000
 CALL = TopicCall(12, True, near=4, longest=40, repeating=30, equal=1, span=9, alone=0.8)
 TEXTS = ("left", "right", "left_channel", "right_channel", "left_words", "right_words")
+TEXTS += ("left_concepts", "right_concepts")
 
 
 def entry(pair: Match, counts: int) -> dict[str, Any]:
@@ -31,7 +33,7 @@ def entry(pair: Match, counts: int) -> dict[str, Any]:
         **{"counts": counts, "left": left.id, "right": right.id},
         **{"left_channel": left.channel, "right_channel": right.channel},
         **{"left_t": START + left.t, "right_t": START + right.t, "score": score},
-        **{"left_words": "", "right_words": ""},
+        **{"left_words": "", "right_words": "", "left_concepts": "", "right_concepts": ""},
     }
 
 
@@ -287,6 +289,61 @@ def test_live_rows_say_what_would_be_and_change_nothing(
     for some in workers.step(0, [], START + 1000):
         final += [e for e in some.to_pylist() if not e["provisional"]]
     assert final == run([e for e in entries if e not in arrival], CALL)[0]
+
+
+def test_the_caption_of_a_topic_is_voted_for_by_its_key_frames() -> None:
+    """A reader errs now and then; what is read right once is told, not what is wrong twice."""
+    pair = entry(Match(Row("a", "A", 1), Row("b", "B", 2), 0.9), 1)
+    lines = [
+        ("BR1DGE SHUT IN RIGA", "WEATHER"),
+        ("BRIDGE SHUT IN RIGA", "WEATHER"),
+        ("BRIDGE SHUT IN R|GA", ""),
+    ]
+    entries = [
+        {**pair, "t": pair["t"] + n, "left": f"a{n}", "right": f"b{n}"}
+        | {"left_words": left, "right_words": right}
+        for n, (left, right) in enumerate(lines)
+    ]
+    assert [e["words"] for e in run(entries, CALL)[0]][-1] == "BRIDGE SHUT IN RIGA"
+    # A key frame that matches many others is still one.
+    again = [
+        {**entries[0], "t": pair["t"] + n, "right": f"b{n}", "right_words": "FLOOD IN GHENT"}
+        for n in range(3)
+    ]
+    told = [{**one, "left_words": "MILL FIRE IN TURKU"} for one in again]
+    assert [e["words"] for e in run(told, CALL)[0]][-1] == "FLOOD IN GHENT"
+
+
+def test_a_topic_has_the_concepts_that_its_key_frames_show_most() -> None:
+    pair = entry(Match(Row("a", "A", 1), Row("b", "B", 2), 0.9), 1)
+    of = [["ship", "water", "sport"], ["water", "ship", "person"], ["food"], []]
+    shown = [BETWEEN.join(concepts) for concepts in of]
+    entries = [
+        {**pair, "t": pair["t"] + n, "right": f"b{n}"}
+        | {"left_concepts": shown[0], "right_concepts": shown[n + 1]}
+        for n in range(3)
+    ]
+    events = run(entries, CALL)[0]
+    # The first key frame is in all three pairs, and votes once.
+    assert [e["concepts"] for e in events] == [
+        ["ship", "water", "person"],
+        *[["ship", "water", "food"]] * 3,
+    ]
+    workers = Workers(TopicsJob(CALL))  # each step takes up what the one before has stored
+    came = [*workers.step(0, [block(entries)], START + 2), *workers.step(0, [], START + 100)]
+    told = [event for batch in came for event in batch.to_pylist()]
+    assert [e["concepts"] for e in told if e["event"] == "closed"] == [["ship", "water", "food"]]
+    assert run([pair], CALL)[0][-1]["concepts"] is None
+
+
+@given(st.dictionaries(st.text("ab CD1", max_size=12), st.integers(1, 4), max_size=6))
+def test_a_vote_depends_on_the_lines_alone(lines: dict[str, int]) -> None:
+    chosen = caption(lines)
+    assert chosen == caption(dict(reversed(lines.items())))
+    assert chosen in lines if lines else chosen is None
+    if lines:
+        most = {line: count + 1000 * (line == chosen) for line, count in lines.items()}
+        assert caption(most) == chosen
 
 
 def test_captions_that_agree_make_one_pair_a_topic() -> None:

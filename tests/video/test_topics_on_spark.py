@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import anabranch as ab
 from anabranch.errors import InvalidCall
@@ -50,6 +51,38 @@ def test_a_stream_gives_the_topics_of_the_table(spark: Any, tmp_path: Path) -> N
 
 def events(frame: Any) -> list[tuple[str, ...]]:
     return sorted(tuple(map(str, row)) for row in frame.collect())
+
+
+def test_topics_have_captions_and_concepts_of_their_key_frames(spark: Any) -> None:
+    """They are kept by `correlate`, with what concepts are called."""
+    keys = spark.sql("""
+        SELECT concat(channel, n) AS id, channel, n AS scene,
+               timestamp_seconds(1700000000 + 4 * n) AS ts,
+               concat('BRIDGE SHUT IN RIG', IF(channel = 'north' AND n = 1, 'O', 'A')) AS words,
+               array(0.1f, IF(n = 2, float('nan'), 0.9f), NULL, 0.5f * n, -1f) AS concepts
+        FROM range(3) AS t(n), VALUES ('north'), ('south') AS c(channel)""")
+    names = ["water", "ship", "none", "sport", "food"]
+    keys = keys.withMetadata("concepts", {"anabranch.concepts": names})
+    alike = ab.same("scene") & ab.differs("channel")
+    kept = ["channel", "words", "concepts"]
+    pairs = ab.correlate(keys, where=alike, window="1 minute", keep=kept)
+    assert pairs.schema["left_concepts"].metadata == {"anabranch.concepts": names}
+    (row,) = (
+        ab.video.topics(pairs, near="30 seconds", gap="5 minutes")
+        .filter("event = 'closed'")
+        .collect()
+    )
+    # ship, water, sport; ship, sport, water; sport, water, food
+    assert (row.words, row.concepts) == ("BRIDGE SHUT IN RIGA", ["ship", "sport", "water"])
+    bare = ab.correlate(
+        keys.withColumn("concepts", F.col("concepts").cast("array<double>")),
+        where=alike,
+        window="1 minute",
+        keep=kept,
+    )
+    unnamed = bare.withMetadata("left_concepts", {}).withMetadata("right_concepts", {})
+    found = ab.video.topics(unnamed, near="30 seconds", gap="5 minutes")
+    assert {row.concepts for row in found.collect()} == {None}
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from anabranch.calls import TIMESTAMP, Check, Duration
 from anabranch.errors import renamed
 from anabranch.flow.metrics import metrics_name
 from anabranch.spark.frames import by_name, column_types, refuse_others
-from anabranch.spark.layouts import UNPICTURED
+from anabranch.spark.layouts import NAMES, UNPICTURED
 from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
 from anabranch.spark.settings import partitions, setting_problems
 from anabranch.video.captions import Line, joined
@@ -30,10 +30,8 @@ from anabranch.video.network import Network, lite0
 from anabranch.video.pictures import decode
 from anabranch.video.tickers import TIME, KeyPacking, TickersJob
 
-__all__ = ["NAMES", "describe"]
+__all__ = ["describe"]
 
-NAMES = "anabranch.concepts"
-"""Metadata of the column ``concepts``: what its numbers are called."""
 _VECTOR = ArrayType(FloatType())
 _BOX = pa.list_(pa.float32())
 _LINES = pa.list_(pa.struct([("text", pa.string()), ("score", pa.float32()), ("box", _BOX)]))

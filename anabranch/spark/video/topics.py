@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -31,8 +33,9 @@ from anabranch.flow.metrics import metrics_name
 from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.groups import grouped
 from anabranch.spark.lateness import lateness_problems, mixed_problems
+from anabranch.spark.layouts import NAMES
 from anabranch.spark.settings import setting_problems
-from anabranch.video.stories import TopicCall, TopicsJob
+from anabranch.video.stories import BETWEEN, MOST, TopicCall, TopicsJob
 
 __all__ = ["topics"]
 
@@ -69,8 +72,8 @@ def topics(
     ----------
     pairs
         The result of ``correlate`` of one stream of key frames with ``keep=["channel"]``; with
-        ``"words"`` kept too, captions count. Pairs of different channels make topics; those of one
-        channel are its repetitions, as in `repeats`.
+        ``"words"`` kept too, captions count, and with ``"concepts"`` topics have some. Pairs of
+        different channels make topics; those of one channel are its repetitions, as in `repeats`.
     near
         How far apart the shots of a story may be on either channel; at most `gap`.
     gap
@@ -103,9 +106,11 @@ def topics(
         ``merged`` (``into`` another topic) or ``closed``; ``ts``, its time; ``began`` and ``last``,
         of its first and last pair; ``channels``; how many ``shots`` (key frames) and ``pairs``;
         how many of its shots were ``repeated`` on their channel while it was open;
-        ``score``, ``best_left_id`` and ``best_right_id`` of its best pair; its most frequent
-        ``words``; its ``heat`` at ``ts``; ``left_id`` and ``right_id``, the pair that caused it;
-        and of one that is closed or provisional its ``members``.
+        ``score``, ``best_left_id`` and ``best_right_id`` of its best pair; ``words``, the line that
+        is most like all that its key frames show; at most three ``concepts`` of those that its key
+        frames show most; its ``heat`` at ``ts``; ``left_id`` and
+        ``right_id``, the pair that caused it; and of one that is closed or provisional its
+        ``members``.
 
     Raises
     ------
@@ -207,7 +212,29 @@ def _rows(frame: DataFrame, kind: str, counts: Column) -> DataFrame:
         *(F.unix_micros(by_name(f"{side}_ts")).alias(f"{side}_t") for side in ("left", "right")),
         F.when(counts, score).otherwise(0).cast("double").alias("score"),
         *(text(f"{side}_words").alias(f"{side}_words") for side in ("left", "right")),
+        *(_concepts(frame, side).alias(f"{side}_concepts") for side in ("left", "right")),
     )
+
+
+def _concepts(frame: DataFrame, side: str) -> Column:
+    """The names of the most likely concepts of a key frame, the first one first, as one text."""
+    name = f"{side}_concepts"
+    field = frame.schema[name] if name in frame.columns else None
+    names = None if field is None else field.metadata.get(NAMES)
+    kinds = ("array<float>", "array<double>")
+    if field is None or not names or field.dataType.simpleString() not in kinds:
+        return F.lit("")
+    called = F.array(*(F.lit(one) for one in names))
+    ranked = F.array_sort(
+        F.transform(
+            by_name(name),
+            lambda score, n: F.struct(
+                F.coalesce(-score, F.lit(math.inf)).alias("less"), n.alias("n")
+            ),
+        )
+    )
+    first = F.transform(F.slice(ranked, 1, MOST), lambda one: F.get(called, one["n"]))
+    return F.coalesce(F.array_join(first, BETWEEN), F.lit(""))
 
 
 def _fields(kind: str) -> StructType:
@@ -218,7 +245,8 @@ def _fields(kind: str) -> StructType:
     fields.add("channels", ArrayType(StringType()))
     fields.add("shots", IntegerType()).add("pairs", IntegerType()).add("repeated", IntegerType())
     fields.add("best_left_id", ident).add("best_right_id", ident).add("score", DoubleType())
-    fields.add("words", StringType()).add("heat", DoubleType())
+    fields.add("words", StringType()).add("concepts", ArrayType(StringType()))
+    fields.add("heat", DoubleType())
     fields.add("left_id", ident).add("right_id", ident)
     return fields.add("members", ArrayType(ident)).add("provisional", BooleanType())
 
