@@ -12,7 +12,7 @@ from llvmlite import binding, ir
 import anabranch as ab
 from anabranch.correlation.call import plan_correlation
 from anabranch.correlation.filters import choosing, dots, quantised, tiles
-from anabranch.correlation.filters.balls import _meeting, ball_search
+from anabranch.correlation.filters.balls import _meeting, ball_search, likely_share
 from anabranch.correlation.filters.choosing import Habits
 from anabranch.correlation.filters.dots import Avx2, Neon, Vnni256, Vnni512, available
 from anabranch.correlation.filters.quantised import byte_candidates, rounded, work_of
@@ -235,6 +235,27 @@ def test_balls_leave_every_pair_that_matches(
             assert expected <= proposed(search.candidates(pair))
 
 
+def test_a_sample_tells_data_without_clusters_before_balls_are_made() -> None:
+    by, random = TRIED[0], np.random.default_rng(5)
+    centres = random.standard_normal((12, 32))
+
+    def guessed_and_left(spread: float) -> tuple[float, float]:
+        vectors = [
+            centres[random.integers(0, 12, n)] + spread * random.standard_normal((n, 32))
+            for n in (300, 4000)
+        ]
+        pair = Pair(*[Block.of(np.zeros(len(v)), {"s0": v.astype("f4")}) for v in vectors], (0, 0))
+        call = (pair, "s0", "cosine", True, 0.9, by)
+        guessed, search = likely_share(*call), ball_search(*call)
+        assert search is not None and likely_share(*call) == 0
+        return guessed, search.share()
+
+    guessed, left = guessed_and_left(0.05)
+    assert guessed < 0.3 and left < 0.2
+    guessed, left = guessed_and_left(50.0)
+    assert guessed > 0.4 and left > 0.8
+
+
 @pytest.mark.parametrize(("kind", "upward"), ASKED)
 def test_balls_rule_out_most_pairs_of_rows_in_clusters(kind: str, upward: bool) -> None:
     """Rows of twelve scenes; asked for are pairs that no two scenes, or only few, make."""
@@ -350,8 +371,8 @@ def test_balls_are_made_for_blocks_that_are_met_often_and_only_where_they_pay(
             )
         if spread < 1:
             assert len(asked) == 3 and max(asked) < 0.3
-        else:
-            assert len(asked) == 1 and asked[0] > 0.9
+        else:  # a sample has told before any are made
+            assert asked == [] and not habits.balls.tries()
 
 
 @pytest.mark.parametrize(

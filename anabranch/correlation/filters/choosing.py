@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from anabranch.correlation.filters.balls import ball_search
+from anabranch.correlation.filters.balls import ball_search, likely_share
 from anabranch.correlation.filters.costs import (
     Making,
     balls_pay,
@@ -34,6 +34,7 @@ _FEW_ROWS = 64
 # Balls cost a row about as much to make as so many comparisons of bytes; so they are made when a
 # block has been compared that often, and are then at worst half of what its comparisons cost.
 _SEEN_FIRST = 12_000
+_DOUBT = 0.25  # of a share that is guessed before balls are made: they may leave much less
 
 
 @dataclass
@@ -139,7 +140,11 @@ def _by_balls(
     if seen[not turned] < (_SEEN_FIRST - len(rows)) * len(others) or not habit.tries():
         return None
     by, width = available()[0], pair.left.columns[slot].shape[1]
-    search = ball_search(pair, slot, kind, upward, threshold, by)
+    call = (pair, slot, kind, upward, threshold, by)
+    if not balls_pay(width, likely_share(*call) * _DOUBT, type(by).__name__):
+        habit.note(paid=False)
+        return None
+    search = ball_search(*call)
     if search is None or not habit.note(balls_pay(width, search.share(), type(by).__name__)):
         return None
     return search.candidates(pair)
