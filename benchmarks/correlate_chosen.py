@@ -134,7 +134,7 @@ def _forced(way: str) -> Iterator[Counter[str]]:
         changes["may_pay"] = lambda *call: True
         changes["most_proposed"] = lambda width, pairs, by: pairs
         changes["_SEEN_FIRST"] = 0 if way == "balls" else 1 << 60
-        changes["_WORTH"] = 2.0
+        changes["balls_pay"] = lambda width, share, by: True
         changes["_ENOUGH_ROWS"] = 1
     with ExitStack() as stack:
         for name, value in changes.items():

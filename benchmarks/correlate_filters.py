@@ -12,7 +12,7 @@ distance or a dot product says what the cosine does.
 Where rows crowd about the threshold, bytes cannot tell most pairs apart and there are many to
 decide, so what is chosen is to cost no more than the product, which then does all the work. There
 both blocks are new each time, and the first pairs of a matcher count. Where stored rows meet more
-than balls wait for, making these in vain counts, too.
+than balls wait for, finding out that these do not pay counts, too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import numpy as np
 
 import anabranch as ab
 from anabranch.correlation.filters import choosing
-from anabranch.correlation.filters.balls import ball_search
+from anabranch.correlation.filters.balls import likely_share
 from anabranch.correlation.filters.choosing import _SEEN_FIRST
 from anabranch.correlation.filters.dots import available
 from anabranch.correlation.filters.tiles import Pair, comparisons
@@ -215,7 +215,7 @@ def _beside_product(screen: Screen, crowd: _Crowd, quick: bool) -> dict[str, flo
 
     def noted(*call: Any) -> Any:
         tried.append(True)
-        return ball_search(*call)
+        return likely_share(*call)
 
     def run(name: str) -> None:
         matcher = Matcher(specification({"v": "array<float>"}, _LIMITS[crowd.measure]))
@@ -228,10 +228,10 @@ def _beside_product(screen: Screen, crowd: _Crowd, quick: bool) -> dict[str, flo
         with mock.patch.object(choosing, "available", tuple):  # as on a processor without them
             run("product")
 
-    with mock.patch.object(choosing, "ball_search", noted):
+    with mock.patch.object(choosing, "likely_share", noted):
         seconds = in_turns({"product": product, "chosen": lambda: run("chosen")}, rounds)
     assert counted["product"] == counted["chosen"] > 0, counted
-    assert bool(tried) == (crowd.balls and bool(available())), "balls are to be tried, or not"
+    assert bool(tried) == (crowd.balls and bool(available())), "balls are to be thought of, or not"
     reached = ratio(seconds["product"], seconds["chosen"])
     rate_of_matches = counted["chosen"] / (few * many)
     note = f"match rate {rate_of_matches:.1e}, both blocks new each time"

@@ -8,7 +8,10 @@
 as it was encoded and as it is stored. Reading has two halves: the JVM pickles a value, by Spark's
 own pickler in a JVM of its own, and Python reads the very pickle that Spark sends. *read*, Spark on
 two cores, in seconds of the clock: a stateful operator that reads so many megabytes of slices in
-each micro-batch, both ways in turns. *restart*: `correlate` with so many megabytes of state for
+each micro-batch, all ways in turns, by two workers at once and by one alone. A task has one
+connection to its state, over which one request follows the other, so slices cannot be fetched by
+several threads at once; what can be done is to fetch the next while one is decoded (*ahead*).
+*restart*: `correlate` with so many megabytes of state for
 each of two workers, stopped, and started again in a new process, in which later all Python workers
 are killed; both ways in turns. 1000 MB take about as many on disk and four times as many in memory.
 """
@@ -40,6 +43,7 @@ from benchmarks.measuring import Row, Screen, beside_earlier, in_turns, machine,
 SLICE = 4 << 20
 ROUNDS = 3
 _FORMS = ("as encoded", "as stored")
+_AHEAD = "as stored, fetched ahead"
 
 
 def bytes_of(screen: Screen, megabytes: int) -> dict[str, Any]:
@@ -176,27 +180,36 @@ def _block(rows: int, random: np.random.Generator, **columns: np.ndarray) -> Blo
 
 def read(screen: Screen, megabytes: int) -> dict[str, Any]:
     """A stateful operator that reads all its slices in every micro-batch."""
-    found: dict[str, list[float]] = {form: [] for form in _FORMS}
+    ways = [(form, workers) for workers in (2, 1) for form in (*_FORMS, _AHEAD)]
+    found: dict[str, list[float]] = {_named(*way): [] for way in ways}
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
         bench = Bench(Path(folder), False, screen.step)
         feed = Feed.write(bench.room("feed"), 6, 10)
         try:
             for turn in range(ROUNDS):
-                for form in _FORMS:
-                    screen.step(f"read: {megabytes} MB a worker, {form}, round {turn + 1}")
-                    seconds = _reading(bench, feed, form, megabytes)
-                    found[form].append(megabytes / statistics.median(seconds))
+                for form, workers in ways:
+                    name = _named(form, workers)
+                    screen.step(f"read: {megabytes} MB by {name}, round {turn + 1}")
+                    seconds = _reading(bench, feed, form, megabytes, workers)
+                    found[name].append(megabytes / statistics.median(seconds))
         finally:
             bench.stop()
-    for form, rates in found.items():
-        what = f"read by one worker of two, {form}"
-        screen.add(Row("read", what, statistics.median(rates), "MB/s"))
-    times = ratio(found["as stored"], found["as encoded"])
-    screen.add(Row("read", "as stored against as encoded", times, "times"))
+    for name, rates in found.items():
+        screen.add(Row("read", f"read by {name}", statistics.median(rates), "MB/s"))
+    for workers, who in ((2, ""), (1, ", one worker alone")):
+        rate = {form: found[_named(form, workers)] for form in (*_FORMS, _AHEAD)}
+        times = ratio(rate["as stored"], rate["as encoded"])
+        screen.add(Row("read", f"as stored against as encoded{who}", times, "times"))
+        times = ratio(rate[_AHEAD], rate["as stored"])
+        screen.add(Row("read", f"fetched ahead against one after the other{who}", times, "times"))
     return {"megabytes": megabytes, "rates": found}
 
 
-def _reading(bench: Bench, feed: Feed, form: str, megabytes: int) -> list[float]:
+def _named(form: str, workers: int) -> str:
+    return f"one worker {'of two' if workers == 2 else 'alone'}, {form}"
+
+
+def _reading(bench: Bench, feed: Feed, form: str, megabytes: int, workers: int) -> list[float]:
     """Seconds in which a worker reads its slices, of the micro-batches after the first."""
     from pyspark.sql import functions as F
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -212,6 +225,7 @@ def _reading(bench: Bench, feed: Feed, form: str, megabytes: int) -> list[float]
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
             import time
+            from concurrent.futures import ThreadPoolExecutor
 
             import pandas as pd
 
@@ -219,11 +233,17 @@ def _reading(bench: Bench, feed: Feed, form: str, megabytes: int) -> list[float]
                 pass
             began = time.perf_counter()
             if self._pieces.containsKey((0,)):
-                for number in range(pieces):
-                    (count,) = self._counts.getValue((number,))
-                    keys = [(place_of(number, part),) for part in range(count)]
-                    data = b"".join(self._pieces.getValue(key)[0] for key in keys)
-                    Block.decode(restored(data))
+                if form == _AHEAD:
+                    with ThreadPoolExecutor(1) as thread:
+                        coming = thread.submit(self._fetch, 0)
+                        for number in range(pieces):
+                            data = coming.result()
+                            if number + 1 < pieces:
+                                coming = thread.submit(self._fetch, number + 1)
+                            Block.decode(restored(data))
+                else:
+                    for number in range(pieces):
+                        Block.decode(restored(self._fetch(number)))
                 with log.open("a") as file:
                     file.write(f"{time.perf_counter() - began}\n")
             else:
@@ -238,13 +258,18 @@ def _reading(bench: Bench, feed: Feed, form: str, megabytes: int) -> list[float]
                     self._counts.updateValue((number,), (len(parts),))
             yield pd.DataFrame({"worker": [key[0]]})
 
+        def _fetch(self, number: int) -> bytes:
+            (count,) = self._counts.getValue((number,))
+            keys = [(place_of(number, part),) for part in range(count)]
+            return b"".join(self._pieces.getValue(key)[0] for key in keys)
+
         def close(self) -> None:
             pass
 
     left, right = feed.streams(bench.spark)
     frame = (
         left.union(right)
-        .select((F.col("id") % 2).cast("int").alias("worker"), "id")
+        .select((F.col("id") % workers).cast("int").alias("worker"), "id")
         .groupBy("worker")
         .transformWithStateInPandas(
             Reader(), outputStructType="worker int", outputMode="Append", timeMode="None"

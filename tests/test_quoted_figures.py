@@ -134,3 +134,41 @@ def test_what_selective_moves() -> None:
             for plan in ("selective", "broadcast")
         )
         assert f"{thousands(selective)} and {thousands(broadcast)} on {count}" in said
+
+
+def test_beside_the_rivals() -> None:
+    """Each line of the table: its values, and the smallest size from which ours is faster."""
+    found, said = rows("rivals"), page("correlate.md").partition("Beside what people use")[2]
+
+    def line(begin: str, section: str, names: list[str], first: str) -> None:
+        row = next(one for one in said.splitlines() if one.startswith(f"| {begin}"))
+        values = [found[section, name]["reached"] for name in names]
+        quoted = " / ".join(f"{value:.2g}" if value < 10 else f"{value:.0f}" for value in values)
+        assert row.endswith(f"| {quoted} | {first} |"), (begin, quoted)
+        # Where a line has its first size alone to name, all of its values are above 1.
+        wins = [value > 1 for value in values]
+        assert wins == sorted(wins) and wins[-1]
+
+    ours = "correlate on one core against"
+    for begin, rival, sizes in (
+        ("FAISS, flat range search", "FAISS on one core", ("250", "4,000", "64,000")),
+        ("FAISS on two cores", "FAISS on two cores", ("250", "4,000", "64,000")),
+        ("a consumer written in numpy", "numpy", ("250", "4,000", "64,000")),
+    ):
+        line(begin, "vectors", [f"{ours} {rival}, {n} stored rows" for n in sizes], "250")
+    sides = [
+        f"correlate against a cross join, {n} rows a side"
+        for n in ("1,000", "2,000", "4,000", "16,000")
+    ]
+    line("Spark's cross join", "tables", sides, "4,000")
+    objects = [
+        f"nearest against nearestByJoin, {n} objects" for n in ("500", "1,500", "6,000", "24,000")
+    ]
+    line("Spark's `nearestByJoin`", "tables", objects, "500")
+    plain = [f"correlate against Flink (plain), {n} rows a side" for n in ("15,000", "30,000")]
+    line("Flink, join on two attributes", "bands", plain, "15,000")
+    cells = [
+        f"correlate against Flink (cells), {n} rows a side"
+        for n in ("15,000", "30,000", "60,000", "240,000")
+    ]
+    line("Flink, the same with grid cells", "bands", cells, "30,000")

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from anabranch.correlation.filters.choosing import Habits, vector_candidates
 from anabranch.correlation.filters.costs import (
     Making,
+    balls_pay,
     bytes_pay,
+    cost_of_balls,
     cost_of_bytes,
     cost_of_product,
     may_pay,
@@ -67,6 +69,17 @@ def test_bytes_are_not_used_where_a_sample_says_that_they_cost_more(
     if pays:
         assert cost_of_bytes(width, pairs, proposed, by) <= cost_of_product(width, pairs)
         assert bytes_pay(width, pairs, proposed // 2, by)
+
+
+@settings(max_examples=examples(60))
+@given(WIDTHS, st.floats(0, 1), NAMES)
+def test_balls_are_not_used_where_they_leave_more_than_bytes_would_cost(
+    width: int, share: float, by: str
+) -> None:
+    if balls_pay(width, share, by):
+        assert cost_of_balls(width, 1, share, by) <= cost_of_bytes(width, 1, 0, by)
+        assert balls_pay(width, share / 2, by)
+    assert balls_pay(width, 0.0, by) and not balls_pay(width, 1.0, by)
 
 
 @settings(max_examples=examples(60))

@@ -12,7 +12,7 @@ from llvmlite import binding, ir
 import anabranch as ab
 from anabranch.correlation.call import plan_correlation
 from anabranch.correlation.filters import choosing, dots, quantised, tiles
-from anabranch.correlation.filters.balls import _meeting, ball_search
+from anabranch.correlation.filters.balls import _meeting, ball_search, likely_share
 from anabranch.correlation.filters.choosing import Habits
 from anabranch.correlation.filters.dots import Avx2, Neon, Vnni256, Vnni512, available
 from anabranch.correlation.filters.quantised import byte_candidates, rounded, work_of
@@ -209,23 +209,72 @@ def test_a_processor_named_by_hand_gets_no_instructions_of_this_one(
     assert available.__wrapped__() == ()
 
 
-NEAR = {"cosine": (ab.cosine("v") >= 0.93, 0.93), "euclidean": (ab.euclidean("v") <= 3.0, 3.0)}
+ASKED = {
+    ("cosine", True): (ab.cosine("v") >= 0.93, 0.93),
+    ("cosine", False): (ab.cosine("v") <= -0.2, -0.2),
+    ("euclidean", False): (ab.euclidean("v") <= 3.0, 3.0),
+    ("euclidean", True): (ab.euclidean("v") >= 4.0, 4.0),
+    ("dot", True): (ab.dot("v") >= 5.0, 5.0),
+    ("dot", False): (ab.dot("v") <= -3.0, -3.0),
+}
 
 
-@pytest.mark.parametrize("kind", NEAR)
+@pytest.mark.parametrize(("kind", "upward"), ASKED)
 @pytest.mark.parametrize("rows", [(90, 700), (700, 90), (2, 2), (300, 301)])
 def test_balls_leave_every_pair_that_matches(
-    kind: str, rows: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    kind: str, upward: bool, rows: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where, threshold = NEAR[kind]
+    where, threshold = ASKED[kind, upward]
     monkeypatch.setattr(choosing, "available", tuple)
     for seed, d in enumerate((3, 17, 64)):
-        pair = world(rows, d, seed)
+        pair = world(rows, d, seed, spread=3.0 * (seed % 2))
         expected = set(matches(matcher(where).matches(pair)))
         for by in TRIED:
-            search = ball_search(pair, "s0", kind, threshold, by)
+            search = ball_search(pair, "s0", kind, upward, threshold, by)
             assert search is not None
             assert expected <= proposed(search.candidates(pair))
+
+
+def test_a_sample_tells_data_without_clusters_before_balls_are_made() -> None:
+    by, random = TRIED[0], np.random.default_rng(5)
+    centres = random.standard_normal((12, 32))
+
+    def guessed_and_left(spread: float) -> tuple[float, float]:
+        vectors = [
+            centres[random.integers(0, 12, n)] + spread * random.standard_normal((n, 32))
+            for n in (300, 4000)
+        ]
+        pair = Pair(*[Block.of(np.zeros(len(v)), {"s0": v.astype("f4")}) for v in vectors], (0, 0))
+        call = (pair, "s0", "cosine", True, 0.9, by)
+        guessed, search = likely_share(*call), ball_search(*call)
+        assert search is not None and likely_share(*call) == 0
+        return guessed, search.share()
+
+    guessed, left = guessed_and_left(0.05)
+    assert guessed < 0.3 and left < 0.2
+    guessed, left = guessed_and_left(50.0)
+    assert guessed > 0.4 and left > 0.8
+
+
+@pytest.mark.parametrize(("kind", "upward"), ASKED)
+def test_balls_rule_out_most_pairs_of_rows_in_clusters(kind: str, upward: bool) -> None:
+    """Rows of twelve scenes; asked for are pairs that no two scenes, or only few, make."""
+    thresholds = {"cosine": 0.95, "dot": 40.0, "euclidean": 2.0 if not upward else 10.5}
+    random = np.random.default_rng(8)
+    centres = random.standard_normal((12, 32))
+    blocks = []
+    for n, sign in ((300, 1), (2000, -1 if not upward and kind != "euclidean" else 1)):
+        vectors = sign * centres[random.integers(0, 12, n)] + 0.02 * random.standard_normal((n, 32))
+        blocks.append(Block.of(np.zeros(n), {"id": np.arange(n), "s0": vectors.astype("f4")}))
+    pair = Pair(*blocks, (0, 0))
+    threshold = thresholds[kind] * (-1 if not upward and kind != "euclidean" else 1)
+    where = MEASURES[kind][0] >= threshold if upward else MEASURES[kind][0] <= threshold
+    for by in TRIED:
+        search = ball_search(pair, "s0", kind, upward, threshold, by)
+        assert search is not None and search.share() < 0.25
+        found = proposed(search.candidates(pair))
+        wanted = set(matches(matcher(where).matches(pair)))
+        assert wanted <= found and 0 < len(wanted) <= len(found) < 0.25 * 300 * 2000
 
 
 @pytest.mark.parametrize("rows", [(90, 700), (700, 90)])
@@ -234,7 +283,7 @@ def test_balls_do_not_look_at_stamps_where_all_rows_may_meet_and_only_there(
 ) -> None:
     drawn, by = world(rows, 17, seed=4), TRIED[0]
     blocks = [Block.of(block.t, block.columns) for block in (drawn.left, drawn.right)]
-    search = ball_search(Pair(*blocks, WINDOW), "s0", "euclidean", 3.0, by)
+    search = ball_search(Pair(*blocks, WINDOW), "s0", "euclidean", False, 3.0, by)
     assert search is not None
     whole, some = Pair(*blocks, (10**9, 10**9)), Pair(*blocks, WINDOW)
     t, u = (block.t for block in blocks)
@@ -247,7 +296,7 @@ def test_balls_do_not_look_at_stamps_where_all_rows_may_meet_and_only_there(
 
 def test_more_balls_meet_than_there_is_room_for_at_first() -> None:
     pair, by = world((1000, 2000), 4, seed=6), TRIED[0]
-    search = ball_search(pair, "s0", "cosine", -1.0, by)
+    search = ball_search(pair, "s0", "cosine", True, -1.0, by)
     assert search is not None
     begin, rows = _meeting(search, 0, -(-1000 // by.rows))
     assert len(rows) == begin[-1] == 1000 * len(search.far) > 64 * by.rows * by.cols
@@ -260,7 +309,7 @@ def test_balls_go_on_where_there_is_no_more_room(monkeypatch: pytest.MonkeyPatch
     pair, room = world((60, 500), 4, seed=3), 2048
     small = tiles.Candidates(np.empty(room, np.int32), np.empty(room, np.int32))
     for by in TRIED[:1]:
-        search = ball_search(pair, "s0", "cosine", -1.0, by)
+        search = ball_search(pair, "s0", "cosine", True, -1.0, by)
         assert search is not None
         monkeypatch.setattr("anabranch.correlation.filters.balls.scratch", lambda: (None, small))
         parts = list(search.candidates(pair))
@@ -278,7 +327,7 @@ def test_rows_that_are_all_alike_are_one_ball(monkeypatch: pytest.MonkeyPatch) -
     same = np.tile(np.array([[1.0, 2.0, 3.0]], "f4"), (200, 1))
     block = Block.of(np.zeros(200), {"id": np.arange(200), "s0": same})
     for by in TRIED:
-        search = ball_search(Pair(block, block, (0, 0)), "s0", "cosine", 1.0, by)
+        search = ball_search(Pair(block, block, (0, 0)), "s0", "cosine", True, 1.0, by)
         assert search is not None
         assert len(proposed(search.candidates(Pair(block, block, (0, 0))))) == 200 * 200
 
@@ -301,13 +350,13 @@ def test_balls_are_made_for_blocks_that_are_met_often_and_only_where_they_pay(
     if not available():
         pytest.skip("this processor has no instructions for bytes")
     random, habits = np.random.default_rng(0), Habits()
-    for rows, spread in ((random.normal(size=(12, 32)), 0.02), (np.zeros((12, 32)), 1.0)):
+    for rows, spread in ((random.normal(size=(12, 256)), 0.02), (np.zeros((12, 256)), 1.0)):
         asked.clear()
         stored, fresh = (
             Block.of(
                 np.zeros(n),
                 {
-                    "s0": (rows[np.arange(n) % 12] + spread * random.normal(size=(n, 32))).astype(
+                    "s0": (rows[np.arange(n) % 12] + spread * random.normal(size=(n, 256))).astype(
                         "f4"
                     )
                 },
@@ -322,8 +371,8 @@ def test_balls_are_made_for_blocks_that_are_met_often_and_only_where_they_pay(
             )
         if spread < 1:
             assert len(asked) == 3 and max(asked) < 0.3
-        else:
-            assert len(asked) == 1 and asked[0] > 0.9
+        else:  # a sample has told before any are made
+            assert asked == [] and not habits.balls.tries()
 
 
 @pytest.mark.parametrize(

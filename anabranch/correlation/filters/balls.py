@@ -1,9 +1,10 @@
 """Rows that lie in clusters: whole balls of them are ruled out by their centres.
 
 The rows of a block are gathered about centres, so that each *ball* has a radius. By the triangle
-inequality a row that is too far from a centre meets no row of its ball. The balls that are left are
-compared by bytes (see `quantised`). On data without clusters almost no ball is ruled out, which a
-sample of rows tells.
+inequality a row that is too far from a centre meets no row of its ball; one that is too near meets
+none where far rows are asked for; and a dot product changes within a ball by no more than the
+radius times the length of the row. The balls that are left are compared by bytes (see `quantised`).
+On data without clusters almost no ball is ruled out, which a sample of rows tells.
 
 Letters of the compiled loops, beside those of `tiles`: `b` is a ball, `n` a place among the rows
 that may meet it, `r` a row of a tile, `v` a register of its columns, `s` a step of four bytes.
@@ -19,7 +20,14 @@ import numpy as np
 
 from anabranch.correlation.filters.dots import Instructions, Work, lowest_bit, reaching, room
 from anabranch.correlation.filters.products import make_operand
-from anabranch.correlation.filters.quantised import Bytes, limits_of, padded, rounded, row_bytes
+from anabranch.correlation.filters.quantised import (
+    Bytes,
+    limits_of,
+    padded,
+    rounded,
+    row_bytes,
+    sign_of,
+)
 from anabranch.correlation.filters.tiles import (
     Candidates,
     Pair,
@@ -30,10 +38,11 @@ from anabranch.correlation.filters.tiles import (
     stamp_of,
     uniform,
 )
+from anabranch.flow.blocks import Block
 from anabranch.flow.goals import Goal, Operand, goal_of
 from anabranch.flow.process import njit
 
-__all__ = ["Search", "ball_search"]
+__all__ = ["Search", "ball_search", "likely_share"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -60,7 +69,7 @@ class Balls(NamedTuple):
 class Search(NamedTuple):
     """The rows of one block, and the balls of another that each may meet."""
 
-    rows: np.ndarray  # float32
+    rows: np.ndarray  # float32, turned round where far rows are asked for
     own: np.ndarray  # what a row's product with a centre has to reach is `own + far`
     far: np.ndarray  # likewise, of each ball
     balls: Balls
@@ -93,19 +102,19 @@ class Search(NamedTuple):
 
 
 def ball_search(
-    pair: Pair, slot: str, kind: str, threshold: float, by: Instructions
+    pair: Pair, slot: str, kind: str, upward: bool, threshold: float, by: Instructions
 ) -> Search | None:
-    """The search for near rows with the balls of the larger block; None where there is none."""
-    turned = len(pair.left) > len(pair.right)
-    rows, others = (pair.right, pair.left) if turned else (pair.left, pair.right)
-    key = ("balls", slot, kind, type(by).__name__)
+    """The search for pairs with the balls of the larger block; None where there is none."""
+    rows, others, turned = _sides(pair)
+    key = _key(slot, kind, by)
     balls = others.derive(key, lambda of: _balls(make_operand(of, slot, kind), kind, by))
-    given, a = make_operand(rows, slot, kind), row_bytes(rows, slot, kind, by)
-    goal = goal_of(kind, a.scale, balls.bytes.scale, kind == "cosine", threshold)
+    sign = sign_of(kind, upward)
+    given, a = make_operand(rows, slot, kind), row_bytes(rows, slot, kind, by, sign)
+    goal = goal_of(kind, a.scale, balls.bytes.scale, upward, threshold)
     limits = limits_of(a, balls.bytes, goal, by)
     if limits is None or a.scale.exponent or balls.bytes.scale.exponent:
         return None
-    own, far = _needed(given, balls, kind, goal)
+    own, far = _needed(given, balls.squares, balls.radius, kind, sign, goal)
     steps = -(-a.scale.width // 4)
     centres = limits_of(a, balls.middle, Goal(1.0, np.float32(0), -own, -far), by)
     if centres is None:
@@ -116,22 +125,82 @@ def ball_search(
     group = np.zeros(4 * steps * by.rows, np.uint8)
     ends = np.zeros(by.rows, np.int32)
     work = Work(by, group, balls.bytes.packed, steps, starts, ends, room(by), 0, 0)
-    return Search(given.matrix, own, far, balls, a.packed, bounds, work, apart, turned)
+    return Search(
+        given.matrix * np.float32(sign), own, far, balls, a.packed, bounds, work, apart, turned
+    )
 
 
-def _needed(rows: Operand, balls: Balls, kind: str, goal: Goal) -> tuple[np.ndarray, np.ndarray]:
-    """What a row's product with a centre has to reach: a part of the row and one of the ball."""
+def likely_share(
+    pair: Pair, slot: str, kind: str, upward: bool, threshold: float, by: Instructions
+) -> float:
+    """About which share of all pairs balls leave, before they are made; 0 where they are.
+
+    Rows taken by chance are the centres. A quarter of some others lie as near to one as all rows of
+    a ball are then taken to lie: on data in clusters that is about their size.
+    """
+    rows, others, _ = _sides(pair)
+    if others.has_derived(_key(slot, kind, by)):
+        return 0.0
+    count = max(2, len(others) // _PER_BALL)
+    chosen = np.random.default_rng(0).permutation(len(others))[: count + _SAMPLE]
+    some = np.unique(np.linspace(0, len(rows) - 1, _SAMPLE).astype(int))
+    given, centres, near = (
+        make_operand(Block.of(np.zeros(len(at)), {slot: of.columns[slot][at]}), slot, kind)
+        for of, at in ((rows, some), (others, chosen[:count]), (others, chosen[count:]))
+    )
+    if not len(near.matrix) or any(one.scale.exponent for one in (given, centres, near)):
+        return 0.0
+    squares, products = centres.scale.norms, near.matrix @ centres.matrix.T
+    if kind == "cosine":
+        apart = np.arccos(np.clip(products.max(axis=1), -1.0, 1.0))
+    else:
+        nearest = near.scale.norms + (squares - 2 * products).min(axis=1)
+        apart = np.sqrt(np.maximum(0.0, nearest))
+    sign, goal = sign_of(kind, upward), goal_of(kind, given.scale, near.scale, upward, threshold)
+    radius = np.full(count, np.quantile(apart, 0.25))
+    own, far = _needed(given, squares, radius, kind, sign, goal)
+    reached = sign * (given.matrix @ centres.matrix.T) >= own[:, None] + far
+    return float(reached.mean())
+
+
+def _sides(pair: Pair) -> tuple[Block, Block, bool]:
+    """The smaller block, the larger one, and whether that is the left one."""
+    turned = len(pair.left) > len(pair.right)
+    return (pair.right, pair.left, True) if turned else (pair.left, pair.right, False)
+
+
+def _key(slot: str, kind: str, by: Instructions) -> tuple[str, str, bool, str]:
+    return "balls", slot, kind == "cosine", type(by).__name__
+
+
+def _needed(
+    rows: Operand, squares: np.ndarray, radius: np.ndarray, kind: str, sign: int, goal: Goal
+) -> tuple[np.ndarray, np.ndarray]:
+    """What a row's product with a centre has to reach: a part of the row and one of the ball.
+
+    With a sign of -1 it is the product of the row turned round, whose cosines and dot products are
+    to be large where the row's are to be small.
+    """
     if kind == "cosine":
         # Vectors of length 1 have it but for a rounding.
         widest = math.acos(min(1.0, max(-1.0, float(goal.low) - _SLACK)))
-        far = np.cos(np.minimum(np.pi, balls.radius + widest)) - _SLACK
+        far = np.cos(np.minimum(np.pi, radius + widest)) - _SLACK
         return np.zeros(len(rows.matrix), np.float32), far.astype(np.float32)
-    # Near rows have 2ab - aa - bb >= low.
-    nearest = math.sqrt(max(0.0, -float(goal.low)))
-    size = (rows.scale.largest + math.sqrt(balls.squares.max())) ** 2
+    size = (rows.scale.largest + math.sqrt(squares.max()) + radius.max()) ** 2
     slack = 4 * (rows.scale.width + 8) * 2.0**-24 * size
-    far = (balls.squares - (nearest + balls.radius) ** 2) / 2 - slack
-    return (rows.scale.norms / 2).astype(np.float32), far.astype(np.float32)
+    if kind == "dot":
+        # ab = ac + a(b - c) <= ac + |a| r, and |a| is at most that of the longest row.
+        far = float(goal.low) - rows.scale.largest * radius - slack
+        return np.zeros(len(rows.matrix), np.float32), far.astype(np.float32)
+    if sign > 0:
+        # Near rows have 2ab - aa - bb >= low.
+        nearest = math.sqrt(max(0.0, -float(goal.low)))
+        far = (squares - (nearest + radius) ** 2) / 2 - slack
+    else:
+        # Far ones have aa + bb - 2ab >= low: |a - c| is at least the root of it less the radius.
+        farthest = math.sqrt(max(0.0, float(goal.low)))
+        far = (np.maximum(0.0, farthest - radius) ** 2 - squares) / 2 - slack
+    return (sign * rows.scale.norms / 2).astype(np.float32), far.astype(np.float32)
 
 
 def _balls(operand: Operand, kind: str, by: Instructions) -> Balls:

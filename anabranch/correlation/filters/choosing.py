@@ -13,8 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from anabranch.correlation.filters.balls import ball_search
-from anabranch.correlation.filters.costs import Making, may_pay, most_proposed, to_come
+from anabranch.correlation.filters.balls import ball_search, likely_share
+from anabranch.correlation.filters.costs import (
+    Making,
+    balls_pay,
+    may_pay,
+    most_proposed,
+    to_come,
+)
 from anabranch.correlation.filters.dots import available
 from anabranch.correlation.filters.products import product_candidates
 from anabranch.correlation.filters.quantised import Instead, byte_candidates, made, work_of
@@ -28,7 +34,7 @@ _FEW_ROWS = 64
 # Balls cost a row about as much to make as so many comparisons of bytes; so they are made when a
 # block has been compared that often, and are then at worst half of what its comparisons cost.
 _SEEN_FIRST = 12_000
-_WORTH = 0.4  # share of the pairs that balls may leave
+_DOUBT = 0.25  # of a share that is guessed before balls are made: they may leave much less
 
 
 @dataclass
@@ -129,13 +135,17 @@ def _by_balls(
 ) -> Iterator[Candidates] | None:
     turned = len(pair.left) > len(pair.right)
     rows, others = (pair.right, pair.left) if turned else (pair.left, pair.right)
-    near = kind != "dot" and upward == (kind == "cosine")
-    if not near or len(others) < _ENOUGH_ROWS or len(rows) < _FEW_ROWS:
+    if len(others) < _ENOUGH_ROWS or len(rows) < _FEW_ROWS:
         return None
     if seen[not turned] < (_SEEN_FIRST - len(rows)) * len(others) or not habit.tries():
         return None
-    search = ball_search(pair, slot, kind, threshold, available()[0])
-    if search is None or not habit.note(paid=search.share() < _WORTH):
+    by, width = available()[0], pair.left.columns[slot].shape[1]
+    call = (pair, slot, kind, upward, threshold, by)
+    if not balls_pay(width, likely_share(*call) * _DOUBT, type(by).__name__):
+        habit.note(paid=False)
+        return None
+    search = ball_search(*call)
+    if search is None or not habit.note(balls_pay(width, search.share(), type(by).__name__)):
         return None
     return search.candidates(pair)
 

@@ -3,7 +3,8 @@
 All costs are nanoseconds on one core, measured on one machine; only their ratios matter. Bytes cost
 a row once to make and then little a pair, but every pair that they propose has to be decided. So
 the answer depends on three things: how long vectors are, how often a row is compared, and which
-share of the pairs bytes cannot tell from matches.
+share of the pairs bytes cannot tell from matches. Balls rule out pairs before bytes look at them,
+but those that are left cost several times as much: rows are gathered for each ball anew.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import NamedTuple
 
 __all__ = [
     "Making",
+    "balls_pay",
     "bytes_pay",
+    "cost_of_balls",
     "cost_of_bytes",
     "cost_of_product",
     "may_pay",
@@ -29,6 +32,9 @@ _MAKE_ROW, _MAKE_PLACE = 5.0, 0.4  # bytes of a row, with the form from which th
 _BEGIN, _BEGIN_ROW = 35_000.0, 1.5  # more than a product takes to begin, and the bounds of a row
 # A proposed pair: to find it, to look at its stamps, to gather its rows and to decide it.
 _PROPOSED, _PROPOSED_PLACE = 20.0, 0.15
+# A pair that balls leave, beside its bytes: to gather a row for some fifty others. And how many
+# rows have one centre, as bytes are compared with centres, too.
+_GATHER, _GATHER_PLACE, _PER_CENTRE = 1.0, 0.0024, 32
 # Bytes are to gain so much at least where their proposals are counted: costs are not exact.
 _MARGIN = 0.9
 
@@ -106,6 +112,26 @@ def bytes_pay(width: int, pairs: float, proposed: float, by: str) -> bool:
     [True, True, False]
     """
     return cost_of_bytes(width, pairs, proposed, by) <= _MARGIN * cost_of_product(width, pairs)
+
+
+def cost_of_balls(width: int, pairs: float, share: float, by: str) -> float:
+    """Of so many pairs, of which balls leave a share to bytes."""
+    centres = cost_of_bytes(width, pairs, 0, by) / _PER_CENTRE
+    left = share * pairs
+    return centres + left * (_GATHER + _GATHER_PLACE * width) + cost_of_bytes(width, left, 0, by)
+
+
+def balls_pay(width: int, share: float, by: str) -> bool:
+    """Whether balls that are made, and leave such a share of all pairs, cost less than bytes.
+
+    Examples
+    --------
+    >>> [balls_pay(64, share, "Vnni512") for share in (0.01, 0.05, 0.2)]
+    [True, True, False]
+    >>> balls_pay(576, 0.2, "Vnni512")
+    True
+    """
+    return cost_of_balls(width, 1, share, by) <= _MARGIN * cost_of_bytes(width, 1, 0, by)
 
 
 def most_proposed(width: int, pairs: int, by: str) -> int:

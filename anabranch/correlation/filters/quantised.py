@@ -48,6 +48,7 @@ __all__ = [
     "padded",
     "rounded",
     "row_bytes",
+    "sign_of",
     "work_of",
 ]
 
@@ -118,7 +119,7 @@ def work_of(
     pair: Pair, slot: str, kind: str, upward: bool, threshold: float, by: Instructions
 ) -> Work | None:
     """What there is to do for two blocks; None where 32 bits cannot hold the sums."""
-    sign = _sign(kind, upward)
+    sign = sign_of(kind, upward)
     a, b = row_bytes(pair.left, slot, kind, by, sign), _column_bytes(pair.right, slot, kind, by)
     limits = limits_of(a, b, goal_of(kind, a.scale, b.scale, upward, threshold), by)
     if limits is None:
@@ -178,7 +179,7 @@ def _column_bytes(block: Block, slot: str, kind: str, by: Instructions) -> Bytes
 
 def made(pair: Pair, slot: str, kind: str, upward: bool, by: Instructions) -> tuple[bool, bool]:
     """Of which of two blocks there are the bytes that `work_of` needs."""
-    row = _key("row", slot, kind, by, _sign(kind, upward))
+    row = _key("row", slot, kind, by, sign_of(kind, upward))
     return pair.left.has_derived(row), pair.right.has_derived(_key("column", slot, kind, by))
 
 
@@ -186,7 +187,8 @@ def _key(side: str, slot: str, kind: str, by: Instructions, sign: int = 1) -> tu
     return f"{side} bytes", slot, kind == "cosine", sign, type(by).__name__
 
 
-def _sign(kind: str, upward: bool) -> int:
+def sign_of(kind: str, upward: bool) -> int:
+    """That of the left rows, so that pairs are looked for with large products."""
     return 1 if upward != (kind == "euclidean") else -1
 
 
