@@ -194,3 +194,12 @@ def test_chaos_in_words() -> None:
 @pytest.mark.parametrize("scene", SCENES)
 def test_shares_of_the_scenes(scene: str) -> None:
     assert f"| `{scene}` | {100 * SHARES[scene]:.0f} % |" in PAGE
+
+
+def test_the_queries_of_the_adverse_tests_are_counted() -> None:
+    from tests.spark.adverse import STORIES
+
+    part = PAGE.partition("## Settings and mishaps")[2]
+    assert f"The {NUMBERS[len(STORIES)]} queries of a test share a session" in part
+    counts = re.findall(r"all (\w+)[ ,]", part.partition("\n\n")[2])
+    assert set(counts) - {"other"} == {NUMBERS[len(STORIES)]}

@@ -6,7 +6,7 @@
 Prints its address; a command finds it in ``SPARK_MASTER``. PySpark brings no scripts that start a
 cluster, but all of its classes. Where namespaces may be made, each worker is in one of its own,
 with an address of its own, and reaches the others through a bridge only; elsewhere all are on
-loopback. Nothing is left when it ends.
+loopback, at addresses of their own. Nothing is left when it ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ __all__ = ["Cluster", "Worker", "cluster"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _PATIENCE = 90
-_CORES = 1
 _MEMORY = "1g"
 
 
@@ -67,6 +66,7 @@ class Cluster:
     page: int
     bridge: str | None
     path: str  # where Python on workers finds packages that are not installed
+    cores: int = 1  # of each worker
     workers: list[Worker] = field(default_factory=list)
 
     @property
@@ -88,13 +88,21 @@ class Cluster:
         """Start one more worker, and wait until the master knows it."""
         number = len(self.workers) + 1
         name = f"worker-{number}"
-        host, space = self.host, None
+        # On loopback too a worker has an address of its own: Spark takes each for a machine.
+        host, space = f"127.0.0.{number + 1}", None
         if self.bridge is not None:
             host = f"{self.host.rpartition('.')[0]}.{number + 1}"
             space = _space(self.bridge, host, number)
         before = len(self.alive())
         daemon = ["org.apache.spark.deploy.worker.Worker", "--host", host, "--webui-port", "0"]
-        room = ["--cores", str(_CORES), "--memory", _MEMORY, "--work-dir", str(self.folder / name)]
+        room = [
+            "--cores",
+            str(self.cores),
+            "--memory",
+            _MEMORY,
+            "--work-dir",
+            str(self.folder / name),
+        ]
         log = self.folder / f"{name}.log"
         process = _daemon(log, host, self.path, [*daemon, *room, self.address], space)
         worker = Worker(name, host, process, space)
@@ -108,14 +116,14 @@ class Cluster:
 
 
 @contextmanager
-def cluster(workers: int = 2, path: str = str(ROOT)) -> Iterator[Cluster]:
+def cluster(workers: int = 2, path: str = str(ROOT), cores: int = 1) -> Iterator[Cluster]:
     """A cluster for the length of a block; `path` is the ``PYTHONPATH`` of its workers."""
     with ExitStack() as undo:
         folder = Path(tempfile.mkdtemp(prefix="anabranch-cluster-"))
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
         bridge, host = _bridge(undo)
         port, page = free_ports(2)
-        made = Cluster(folder, host, port, page, bridge, path)
+        made = Cluster(folder, host, port, page, bridge, path, cores)
         daemon = ["org.apache.spark.deploy.master.Master", "--host", host, "--port", str(port)]
         log = folder / "master.log"
         master = _daemon(log, host, path, [*daemon, "--webui-port", str(page)])

@@ -18,7 +18,7 @@ from typing import Any
 import anabranch as ab
 from anabranch.spark.follow_stream import follow_frames
 from anabranch.spark.follow_tables import result_columns
-from tests.spark import emd_driver, follow_world, nearest_feed
+from tests.spark import emd_driver, follow_world, nearest_feed, test_rejects, test_spans
 from tests.spark.events import CALL
 from tests.spark.feeds import ROW, Feed
 from tests.spark.modes import MODES
@@ -75,9 +75,39 @@ def follow(spark: Any, feed: Feed) -> Any:
     return follow_frames(frames, columns, str(feed.folder / "control"))
 
 
+def rejects(spark: Any, feed: Feed) -> Any:
+    """The pairs; rows that are bad or late go into a folder beside them."""
+    call = {**test_rejects.CALL, "rejects": str(feed.folder / "rejects")}
+    return ab.correlate(*feed.streams(spark), **call, watermark="1 second")
+
+
+def spans_of(spark: Any, feed: Feed) -> Any:
+    return test_spans.traces(test_spans.messages(spark, feed.folder / "in"))
+
+
+def video(spark: Any, feed: Feed) -> Any:
+    frames = ab.video.frames(
+        spark, str(feed.folder / "films"), start="2024-05-01", picture=(64, 36)
+    )
+    return ab.video.shots(frames)
+
+
+def instances(spark: Any, feed: Feed) -> Any:
+    return ab.assemble(feed.tables(spark), **SHAPE, close=ab.close.count(3, "2500 ms"))
+
+
 def sla(spark: Any, feed: Feed) -> Any:
-    instances = ab.assemble(feed.tables(spark), **SHAPE, close=ab.close.count(3, "2500 ms"))
-    return ab.sla(instances, "2 seconds", service="page")
+    return ab.sla(instances(spark, feed), "2 seconds", service="page")
+
+
+def rank_services(spark: Any, feed: Feed) -> Any:
+    return ab.rank_services(instances(spark, feed), "2 seconds", service="page")
+
+
+def top(spark: Any, feed: Feed) -> Any:
+    asked = nearest_feed.query_frame(spark, nearest_feed.fixed_queries())
+    call: dict[str, Any] = {"by": "v", "output": "top", "plan": ab.broadcast(2)}
+    return ab.top(ab.nearest(feed.tables(spark)[1], asked, **call))
 
 
 def place_pairs(spark: Any, _: Feed) -> Any:
@@ -105,15 +135,21 @@ VERBS: dict[str, tuple[Callable[[Any, Feed], Any], Any]] = {
     "groups": (groups, (ROW, ROW)),
     "selective": (selective, (nearest_feed.OP, nearest_feed.OBJECT)),
     "follow": (follow, (ROW, ROW)),
+    "rejects": (rejects, (ROW, ROW)),
+    "spans_of": (spans_of, (ROW, ROW)),
+    "video": (video, (ROW, ROW)),
+    "rank_services": (rank_services, (CALL, CALL)),
+    "top": (top, (nearest_feed.OP, nearest_feed.OBJECT)),
     **{name: (partial(mode, name), (ROW, ROW)) for name in OF_PAIRS},
 }
 OF_TABLES = {"sla": sla, "place": place, "place_pairs": place_pairs, "fit_windows": fit_windows}
+TABLES = {*OF_TABLES, "rank_services", "top"}  # what ends by itself
 VERBS |= {name: (call, (CALL, CALL)) for name, call in OF_TABLES.items()}
 
 
 def feed_of(folder: Path, verb: str, hold: str | None = None) -> Feed:
     """The feed of a verb; what waits for the watermark needs batches without rows."""
-    waits = verb not in ("correlate", "emd")
+    waits = verb not in ("correlate", "emd", "rejects")
     return Feed(folder / verb, VERBS[verb][1], idle=waits, hold=hold)
 
 
@@ -135,7 +171,7 @@ def main() -> None:
     for verb in options.verbs:
         feed = feed_of(options.folder, verb, options.hold)
         result = VERBS[verb][0](spark, feed)
-        if verb in OF_TABLES:
+        if verb in TABLES:
             result.write.parquet(str(feed.folder / "out"))
         else:
             feed.run(result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,20 @@ import pytest
 import anabranch as ab
 from anabranch.placement.views import wishes_of
 from scripts.services.cluster import Cluster, cluster
-from tests.cluster.driver import ALIKE, LEARNED, OF_PAIRS, OF_TABLES, VERBS, feed_of
+from tests.cluster.driver import ALIKE, LEARNED, OF_PAIRS, OF_TABLES, TABLES, VERBS, feed_of
 from tests.correlation import twin
-from tests.spark import emd_driver, follow_world, nearest_feed, test_groups
+from tests.spark import (
+    emd_driver,
+    follow_world,
+    nearest_feed,
+    test_groups,
+    test_rejects,
+    test_spans,
+    test_video,
+)
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.events import alike, collected, events, expected
-from tests.spark.feeds import SECOND, Feed, agree, found, happens, scripted
+from tests.spark.feeds import SECOND, Feed, agree, found, happens, scripted, stragglers
 from tests.spark.follow_frames import recorded
 from tests.spark.modes import MODES, batches_of
 from tests.spark.processes import Driver, driver, newest
@@ -41,7 +50,7 @@ def started(run: Cluster, folder: Path, *verbs: str, hold: str | None = None) ->
 
 
 def test_all_verbs(spark: Any, tmp_path: Path, running: Cluster) -> None:
-    elsewhere = {*OF_PAIRS, *OF_TABLES, "follow"}
+    elsewhere = {*OF_PAIRS, *TABLES, "follow", "rejects", "spans_of", "video"}
     feeds = {verb: feed_of(tmp_path, verb) for verb in VERBS if verb not in elsewhere}
     joined, apart = scripted(4, rows=(10, 12), seed=5), emd_driver.batches(4, rows=10, seed=8)
     objects = [*nearest_feed.objects_in_batches(3, rows=20, seed=3), [nearest_feed.closing()]]
@@ -112,6 +121,55 @@ def test_verbs_of_tables(spark: Any, tmp_path: Path, running: Cluster) -> None:
     assert {(row["a"], row["location"]) for row in placed} == {
         *(("news", "cloud"), ("p", "p"), ("q", "r"))
     }
+
+
+def test_lists_and_ranks_of_tables(spark: Any, tmp_path: Path, running: Cluster) -> None:
+    """`ab.top` of what `nearest` found, and services by what they kept."""
+    objects = [*nearest_feed.objects_in_batches(3, rows=20, seed=3), [nearest_feed.closing()]]
+    feeds = {
+        "top": feed_of(tmp_path, "top").add([([], made) for made in objects]),
+        "rank_services": feed_of(tmp_path, "rank_services").add(events(4, rows=20, seed=3)),
+    }
+    with started(running, tmp_path, *feeds) as run:
+        run.finish()
+    for verb, feed in feeds.items():
+        wanted = sorted(map(str, VERBS[verb][0](spark, feed).collect()))
+        assert sorted(map(str, feed.output(spark).collect())) == wanted, verb
+        assert len(wanted) > 2, verb
+
+
+def test_rows_that_are_rejected(spark: Any, tmp_path: Path, running: Cluster) -> None:
+    """The executors write them; each is there once, whole, with what decided."""
+    batches = test_rejects.spoilt(stragglers()[:4])
+    feed = feed_of(tmp_path, "rejects").add(batches)
+    with started(running, tmp_path, "rejects") as run:
+        run.finish()
+    want = test_rejects.twin_rejects(batches, SECOND)
+    assert test_rejects.rejected(spark, feed.folder / "rejects") == want
+    assert {reason for _, _, reason, _, _ in want} > {"late"}
+
+
+def test_spans_and_films(spark: Any, tmp_path: Path, running: Cluster) -> None:
+    """Messages become traces, and films key frames: as many streams without rows of our own."""
+    feeds = {verb: feed_of(tmp_path, verb) for verb in ("spans_of", "video")}
+    test_spans.put(feeds["spans_of"].folder / "in")
+    films = test_video.of_channels(feeds["video"].folder / "films")
+    test_video.listed(films, 4)
+    with started(running, tmp_path, *feeds) as run:
+        run.finish()
+    assert test_spans.ended(feeds["spans_of"].output(spark)) == test_spans.ENDED
+    call: dict[str, Any] = {"start": test_video.START, "picture": (64, 36)}
+    want = test_video.keys(ab.video.shots(ab.video.table(spark, str(films), **call)))
+    assert test_video.keys(feeds["video"].output(spark)) == want
+    assert len(want) == 3 * len(test_video.CUTS)
+
+
+def test_every_verb_of_the_page_runs_on_the_cluster() -> None:
+    """Those that need no cluster are named: a checkpoint is rescaled by the driver alone."""
+    page = (Path(__file__).parents[2] / "docs/compatibility.md").read_text()
+    part = page.partition("| verb | stream |")[2].partition("\n- ")[0]
+    verbs = {name for row in part.splitlines() for name in re.findall(r"`ab\.(\w+)", row[:90])}
+    assert verbs - set(VERBS) == {"rescale"}
 
 
 def committed(feed: Feed) -> int:

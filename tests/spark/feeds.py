@@ -144,7 +144,7 @@ class Feed:
         else:
             schemas = [frame.schema for frame in self.tables(spark)]
         return tuple(
-            self._spoiled(
+            self.spoiled(
                 spark.readStream.schema(schema)
                 .option("maxFilesPerTrigger", self.files)
                 .parquet(str(self.input(side)))
@@ -152,7 +152,8 @@ class Feed:
             for side, schema in zip(SIDES, schemas, strict=True)
         )
 
-    def _spoiled(self, frame: Any) -> Any:
+    def spoiled(self, frame: Any) -> Any:
+        """The frame with what is done to its tasks."""
         return spoiled(frame, self.folder, self.spoil) if self.spoil else frame
 
     def tables(self, spark: Any) -> tuple[Any, Any]:
@@ -167,7 +168,7 @@ class Feed:
 
     def start(self, result: Any, name: str = "out") -> Any:
         """A query over the files that are there now, into the sink of this name."""
-        result = self._spoiled(result)
+        result = self.spoiled(result)
         if self.hold:
             result = held(result, self.folder / "reached", self.hold)
         with settings(result.sparkSession, streaming__noDataMicroBatches__enabled=self.idle):

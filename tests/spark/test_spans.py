@@ -49,40 +49,56 @@ BATCHES = [
 ]
 
 
-@pytest.mark.slow
-def test_a_stream_of_messages_becomes_traces(spark: Any, tmp_path: Path) -> None:
+def put(folder: Path) -> None:
+    """The batches as files."""
+    folder.mkdir(parents=True, exist_ok=True)
     for number, values in enumerate(BATCHES):
-        (tmp_path / "in").mkdir(exist_ok=True)
         table = pa.table({"value": pa.array(values, pa.binary())})
-        path = tmp_path / "in" / f"{number}.parquet"
+        path = folder / f"{number}.parquet"
         pq.write_table(table, path)
         os.utime(path, (number, number))  # which Spark reads them by
-    messages = (
-        spark.readStream.schema("value binary")
-        .option("maxFilesPerTrigger", 1)
-        .parquet(str(tmp_path / "in"))
-    )
-    traces = ab.assemble(
-        ab.spans_of(messages, bad_rows="drop"),
+
+
+def messages(spark: Any, folder: Path) -> Any:
+    stream = spark.readStream.schema("value binary").option("maxFilesPerTrigger", 1)
+    return stream.parquet(str(folder))
+
+
+def traces(stream: Any) -> Any:
+    return ab.assemble(
+        ab.spans_of(stream, bad_rows="drop"),
         key="trace_id",
         time="end",
         close=ab.close.until("is_root", "1 second", otherwise=ab.close.after("5 seconds")),
         keep=["name", "service"],
         watermark="3 seconds",
     )
+
+
+def ended(frame: Any) -> dict[int, tuple[str, int, str]]:
+    """How each trace ended, how many spans it has, and of which service."""
+    return {
+        int(row["trace_id"], 16): (row["reason"], row["count"], row["items"][0]["service"])
+        for row in frame.collect()
+    }
+
+
+ENDED = {1: ("end", 3, "shop"), 2: ("end", 3, "shop"), 3: ("timeout", 1, "shop")}
+
+
+@pytest.mark.slow
+def test_a_stream_of_messages_becomes_traces(spark: Any, tmp_path: Path) -> None:
+    put(tmp_path / "in")
     query = (
-        traces.writeStream.format("parquet")
+        traces(messages(spark, tmp_path / "in"))
+        .writeStream.format("parquet")
         .option("path", str(tmp_path / "out"))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
     assert query.awaitTermination(120)
-    found = {
-        int(row["trace_id"], 16): (row["reason"], row["count"], row["items"][0]["service"])
-        for row in spark.read.parquet(str(tmp_path / "out")).collect()
-    }
-    assert found == {1: ("end", 3, "shop"), 2: ("end", 3, "shop"), 3: ("timeout", 1, "shop")}
+    assert ended(spark.read.parquet(str(tmp_path / "out"))) == ENDED
     figures = ab.metrics(query)
     assert figures["verb"] == "assemble"
     assert [(one["verb"], one["total"]) for one in figures["also"]] == [
