@@ -95,8 +95,8 @@ def frames(
         **{"bad_rows": bad_rows, "timestamps": timestamps, "closed": closed},
         **{"remove_after": remove_after, "max_files": max_files, "max_bytes": max_bytes},
     }
-    set_here = max_bytes is not None or max_files not in (None, MAX_FILES)
-    limited = set_here or remove_after is not None
+    usual = max_files is None or (isinstance(max_files, int) and max_files == MAX_FILES)
+    limited = not (usual and max_bytes is None and remove_after is None)
     problems = session_problems(spark) + (limit_problems() if limited else [])
     texts = _texts("video.frames", options, problems)
     spark.dataSource.register(VideoSource)

@@ -63,7 +63,7 @@ def options_of(check: Check, given: Mapping[str, Any]) -> tuple[Folder, Reading,
     most = []
     for name, value in (("max_files", MAX_FILES), ("max_bytes", None)):
         value = given.get(name, value)
-        none = value is None or value == "none"
+        none = value is None or (isinstance(value, str) and value == "none")
         most.append(None if none else check.whole(name, _number(value)))
     return folder, reading, Limit(*most)
 
