@@ -21,8 +21,9 @@ from anabranch.assembly.call import plan_assembly
 from anabranch.assembly.job import AssembleJob
 from anabranch.assembly.packing import EventPacking
 from anabranch.correlation.emd.measure import emd
-from anabranch.correlation.filters.balls import ball_search
+from anabranch.correlation.filters.balls import ball_search, likely_share
 from anabranch.correlation.filters.dots import available
+from anabranch.correlation.filters.quantised import byte_candidates, work_of
 from anabranch.correlation.filters.tiles import Pair
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
@@ -133,10 +134,10 @@ def _correlate(real: pa.DataType) -> None:
         for step in range(5):
             run.step(_table(step, real), _table(step, real, side=1))
     run = InProcess(first.schema, first.schema, 1, True, **{**_CHANGING, "plan": None})
-    for step in range(2):  # as many as are compared by their bytes
+    for step in range(2):
         run.step(_table(step, real, rows=300), _table(step, real, side=1, rows=300))
     for kind in ("cosine", "euclidean"):
-        _clustered(real, kind)
+        _by_bytes(real, kind)
     for how in ("inner", "dedupe"):
         one = InProcess(first.schema, None, 3, True, **{**_CHANGING, "plan": None, "how": how})
         for step in range(5):
@@ -146,8 +147,8 @@ def _correlate(real: pa.DataType) -> None:
     run.step(first, _table(0, real, side=1), (both, both))
 
 
-def _clustered(real: pa.DataType, kind: str) -> None:
-    """What rows in clusters are compared by, once they have been compared often."""
+def _by_bytes(real: pa.DataType, kind: str) -> None:
+    """What many rows are compared by, and those in clusters once they have been compared often."""
     dtype = np.float32 if real == pa.float32() else np.float64
     blocks = [
         Block.of(np.arange(n), {"s": np.random.default_rng(n).normal(size=(n, 8)).astype(dtype)})
@@ -155,7 +156,11 @@ def _clustered(real: pa.DataType, kind: str) -> None:
     ]
     pair = Pair(blocks[0], blocks[1], (5, 5))
     for by in available()[:1]:
-        if (search := ball_search(pair, "s", kind, 0.5, by)) is not None:
+        call = (pair, "s", kind, kind == "cosine", 0.5, by)
+        if (work := work_of(*call)) is not None:
+            list(byte_candidates(pair, work))
+        likely_share(*call)
+        if (search := ball_search(*call)) is not None:
             search.share()
             list(search.candidates(pair))
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from llvmlite import binding, ir
 
@@ -20,6 +21,7 @@ from anabranch.correlation.filters.tiles import Pair
 from anabranch.correlation.matching import Matcher
 from anabranch.flow.blocks import Block
 from anabranch.flow.goals import operand_of
+from anabranch.testing import rehearsal
 
 # Those that differ in more than the size of a register: each takes seconds to compile.
 TRIED = [by for by in available() if not isinstance(by, Vnni256)]
@@ -373,6 +375,19 @@ def test_balls_are_made_for_blocks_that_are_met_often_and_only_where_they_pay(
             assert len(asked) == 3 and max(asked) < 0.3
         else:  # a sample has told before any are made
             assert asked == [] and not habits.balls.tries()
+
+
+def test_a_rehearsal_compiles_what_bytes_and_balls_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not available():
+        pytest.skip("this processor has no instructions for bytes")
+    looked: list[str] = []
+    for name in ("byte_candidates", "ball_search", "likely_share"):
+        real = getattr(rehearsal, name)
+        monkeypatch.setattr(
+            rehearsal, name, lambda *call, n=name, real=real: (looked.append(n), real(*call))[1]
+        )
+    rehearsal._by_bytes(pa.float32(), "cosine")
+    assert looked == ["byte_candidates", "likely_share", "ball_search"]
 
 
 @pytest.mark.parametrize(
