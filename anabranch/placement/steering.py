@@ -26,6 +26,11 @@ _DEFINITION = 280.0
 other source are told when it begins and when it is over."""
 _ADOPTION = 0.5
 """Seconds until all sources have adopted an entry: 0.2 as a rule at 80 ms there and back."""
+_LONGEST = 600.0
+"""Seconds of a window of a view that may leave the cloud.
+
+A device writes the rows that it holds with every flush, and a move sends a window of them twice.
+"""
 _UNKNOWN = {1.0: 1.0}  # rates of a stream before a report
 _CHANGED = 0.2
 _TOLD = 20  # moves of a moment of which the saving is told: each costs a look at all links
@@ -231,7 +236,8 @@ class Steering:
             if all(here[name] == where for name, where in at.items()):
                 return []
         up, down = self._costs
-        pin = {view: where for view, where in self._pin.items() if view in self._views}
+        long = {name: CLOUD_NAME for name, view in self._views.items() if view.window > _LONGEST}
+        pin = long | {view: where for view, where in self._pin.items() if view in self._views}
         read = {stream for view in self._views.values() for stream in view.inputs}
         plan = place(
             self._rates(read),

@@ -79,6 +79,21 @@ def test_a_view_that_cannot_move_stays(held: dict[str, Any], offline: tuple[str,
     assert [d.place for _ in range(20) for d in world.decide(60.0)] == ["ann"]
 
 
+@pytest.mark.parametrize(
+    ("window", "place"), [(600.0, "bob"), (600.1, "cloud"), (86400.0, "cloud")]
+)
+def test_a_view_with_a_long_window_stays_in_the_cloud(window: float, place: str) -> None:
+    world = World([pair("ann", "bob", window)], download_cost=1.0)
+    reported(world, ann=100.0, bob=900.0)
+    (begun,) = world.decide(0.0)
+    assert begun.place == place
+    assert [world.decide(3600.0) for _ in range(40)] == [[]] * 40
+    there = World([pair("ann", "bob", window, place="bob")], download_cost=1.0)
+    reported(there, ann=100.0, bob=900.0)
+    moved = [one.place for _ in range(40) for one in there.decide(86400.0)]
+    assert moved == ["cloud"] * (place == "cloud")
+
+
 def test_a_view_of_which_little_is_known_begins_in_the_cloud_and_stays() -> None:
     world = World([pair("ann", "bob")], download_cost=1.0)
     reported(world, bob=900.0)
