@@ -19,9 +19,9 @@ from anabranch.assembly.fitting.reading import (
     Columns,
     Instances,
     Rows,
-    micros,
     resolve,
 )
+from anabranch.assembly.fitting.times import micros
 from anabranch.assembly.fitting.windows import WindowFit, check, fit_instances
 from anabranch.calls import Duration
 from anabranch.errors import InvalidCall, renamed

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
 from anabranch.assembly.fitting.sample import Floats
+from anabranch.assembly.fitting.times import micros
 from anabranch.calls.conditions import evaluate
 from anabranch.errors import InvalidCall
-from anabranch.flow.intake import FAR
 
-__all__ = ["COMPLETE", "CUT", "Columns", "Instances", "Rows", "micros", "read_instances", "resolve"]
+__all__ = ["COMPLETE", "CUT", "Columns", "Instances", "Rows", "read_instances", "resolve"]
 
 ASSEMBLED = ("count", "first_ts", "last_ts")
 """Columns by which rows of `ab.assemble` are known."""
@@ -24,7 +24,6 @@ ASSEMBLED = ("count", "first_ts", "last_ts")
 _WINDOW = ("seq", "opened")  # these tell the windows of one key apart
 _KEYS = ("kind", "instance_ts", "started", "client")
 _TIMES = ("event_ts", "ts", "time")
-_FURTHEST = {"s": FAR // 10**6, "ms": FAR // 10**3, "us": FAR, "ns": 2**63 - 1}
 COMPLETE = "_anabranch_complete"
 """A column of ours that says which rows are complete."""
 
@@ -267,40 +266,6 @@ def _rows(table: pa.Table, columns: Columns) -> Rows:
     window = tuple(table[name] for name in columns.window)
     keys = [table[name] for name in columns.key]
     return Rows(keys, first, last, count, whole, window, assembled=columns.assembled)
-
-
-def micros(column: Any, name: str) -> Any:
-    """Times in microseconds; null where there is none, or one that no query may hold.
-
-    Examples
-    --------
-    >>> micros(pa.chunked_array([[0.5, float("nan"), 1e300]]), "ts").to_pylist()
-    [500000, None, None]
-    """
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        count, most = pc.cast(column, pa.int64()), _FURTHEST[kind.unit]
-        near = pc.and_(pc.less_equal(count, most), pc.greater_equal(count, -most))
-        known = pc.if_else(near, column, pa.scalar(None, kind))
-        return pc.cast(pc.cast(known, pa.timestamp("us", kind.tz), safe=False), pa.int64())
-    if pa.types.is_integer(kind):
-        if kind == pa.uint64():  # what int64 does not hold is too far
-            near = pc.less_equal(column, pa.scalar(FAR, kind))
-            column = pc.if_else(near, column, pa.scalar(None, kind))
-        whole = pc.cast(column, pa.int64())
-        near = pc.and_(pc.less_equal(whole, FAR), pc.greater_equal(whole, -FAR))
-        return pc.if_else(near, whole, pa.scalar(None, pa.int64()))
-    if pa.types.is_floating(kind):
-        known = pc.multiply(pc.cast(column, pa.float64()), 1e6)
-        near = pc.less_equal(pc.abs(known), float(FAR))  # which NaN is not
-        return pc.cast(pc.round(pc.if_else(near, known, pa.scalar(None, pa.float64()))), pa.int64())
-    raise InvalidCall(
-        "fit_windows",
-        [
-            f"column {name!r} is {kind}; the event time must be a timestamp, integer microseconds "
-            "or seconds as float"
-        ],
-    )
 
 
 def _without_nan(column: Any) -> Any:
