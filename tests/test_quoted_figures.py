@@ -172,3 +172,39 @@ def test_beside_the_rivals() -> None:
         for n in ("15,000", "30,000", "60,000", "240,000")
     ]
     line("Flink, the same with grid cells", "bands", cells, "30,000")
+    pot = ("1 x 10", "3 x 30", "10 x 100", "30 x 300", "100 x 1000")
+    for solver, first in (("emd2", "1 x 10"), ("wasserstein_1d", "3 x 30")):
+        names = [f"correlate against POT, {solver}, {size} rows" for size in pot]
+        line(f"POT's `{solver}`", "histograms", names, first)
+    sizes = ("8,000", "32,000", "96,000")
+    windows = [
+        found["windows", f"assemble against session_window, {size} events a micro-batch"]["reached"]
+        for size in sizes
+    ]
+    assert f"| {' / '.join(f'{value:.2f}' for value in windows)} | 96,000 |" in said
+    assert [value > 1 for value in windows] == [False, False, True]
+
+
+def test_how_fast_state_comes_back() -> None:
+    found, said = rows("state"), page("spark.md")
+    two, alone = (
+        found["read", f"read by one worker {who}, as stored"]["reached"]
+        for who in ("of two", "alone")
+    )
+    assert f"each gets {two:.0f} MB/s, and one alone {alone:.0f}" in said
+    gain = found["read", "as stored against as encoded"]["reached"]
+    assert f"{gain:.1f} times the rate of slices as they were encoded" in said
+    ahead = found["read", "fetched ahead against one after the other"]["reached"]
+    assert f"would be {ahead:.2f} times as fast" in said
+    per_core = sorted(
+        1000 / found["bytes", f"vectors of {width}: pickled and read"]["reached"]
+        for width in (64, 576)
+    )
+    assert f"takes a core {per_core[0]:.1f} to {per_core[1]:.1f} ms per MB of vectors" in said
+    for codec, words in (("zstd 1", "zstd keeps"), ("lz4", "lz4")):
+        low, high = (
+            found["bytes", f"vectors of {width}: stored with {codec}"]["reached"]
+            for width in (64, 576)
+        )
+        upper = max(high, found["bytes", "vectors of 576: stored with zstd 3"]["reached"])
+        assert f"{words} {low:.2f} to {high if codec == 'lz4' else upper:.2f}" in said
