@@ -4,15 +4,17 @@ The relay writes what the cloud needs to a few buckets. A bucket is one key, who
 evaluator and the number of the last frame that it took; watermarks are inside it, one for each
 stream, so that a device that was away for long loses nothing. Results that devices are to have go
 back through the broker, in messages that say up to which part of which frame they go, so that a
-micro-batch that is repeated, or cut otherwise, sends nothing twice.
+micro-batch that is repeated, or cut otherwise, sends nothing twice. An evaluator is read back only
+where the process has another one than that which wrote the state.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,36 +22,42 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
 from anabranch.edge.address import Broker
 from anabranch.edge.book import Book
 from anabranch.edge.definitions import Definition, View
 from anabranch.edge.evaluator import Evaluator
-from anabranch.edge.frames import Down, Output, decode_output, encode_output, own_down
+from anabranch.edge.frames import Output, decode_output, encode_output, own_down
 from anabranch.edge.mail import KEPT, fresh_results, generation_of
 from anabranch.edge.ownership import CLOUD
 from anabranch.edge.placements import PlacementLog
 from anabranch.edge.sections import Results
 from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import encode_batch
+from anabranch.flow.cache import CACHE
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.folders import absolute
+from anabranch.flow.process import freeze_imports, single_threaded
+from anabranch.flow.stored import in_parts, place_of, restored, stored
 from anabranch.spark.follow_tables import SIDES
-from anabranch.spark.quiet import hush_server, hush_trial
+from anabranch.spark.processor import Processor
+from anabranch.spark.quiet import hush_server
 from anabranch.spark.settings import has_large_types
+from anabranch.spark.tasks import place
 from anabranch.spark.unpacking import ROWS_PER_CELL, Unpacker
 from anabranch.spark.versions import arrow_schema
 
 __all__ = ["Cloud", "follow_frames"]
 
 _INPUTS = "inputs"
+_EVALUATOR = 0  # its place among the pieces of the state; what went to devices follows
 
 
 @dataclass(frozen=True)
 class Cloud:
-    """What a bucket's processor needs to know; without a broker nothing goes back to devices."""
+    """What a bucket's worker needs to know; without a broker nothing goes back to devices."""
 
     schema: pa.Schema
     control: str
@@ -70,7 +78,7 @@ def follow_frames(
         frames.select(bucket, "seq", "data")
         .groupBy("bucket")
         .transformWithStateInPandas(
-            Bucket(Cloud(schema, absolute(control), broker)),
+            Processor(Bucket(Cloud(schema, absolute(control), broker))),
             outputStructType="block binary",
             outputMode="Append",
             timeMode="None",
@@ -79,27 +87,78 @@ def follow_frames(
     return cells.mapInArrow(Unpacker(schema), fields)
 
 
-class Bucket(StatefulProcessor):
-    """Runs the evaluator of a bucket inside ``transformWithStateInPandas``."""
+@dataclass
+class _Notes:
+    """What a bucket remembers beside its evaluator.
 
-    def __init__(self, cloud: Cloud) -> None:
-        self.cloud = cloud
+    `frame` is the last that it took; `had`, the results of devices that it has; `generation`, that
+    of the streams which have what it sent: pieces from `first` up to `next`, the oldest of which
+    went at `oldest`. The evaluator lies in so many `parts` and is known by its `token`.
+    """
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        hush_trial()  # here, for Spark prints as soon as it has unpickled a processor
-        self.__dict__.update(state)
+    frame: int = -1
+    generation: int = 0
+    had: dict[str, int] = field(default_factory=dict)
+    oldest: float = 0.0
+    first: int = _EVALUATOR + 1
+    next: int = _EVALUATOR + 1
+    parts: int = 0
+    token: str = ""
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = handle.getValueState("evaluator", "state binary")
-        # What went to devices, for as long as they keep what they send: a broker that loses
-        # messages gets it again.
-        self._sent = handle.getListState("sent", "at double, frame bigint, results binary")
+
+@dataclass(frozen=True)
+class _Remembered:
+    """An evaluator as the state has it, and how large it is there."""
+
+    evaluator: Evaluator
+    nbytes: int
+
+
+@dataclass
+class Bucket:
+    """Runs the evaluator of a bucket over the state that Spark keeps for it."""
+
+    cloud: Cloud
+
+    def begin(self, handle: StatefulProcessorHandle, head: Any, pieces: Any) -> None:
+        """Take up the state of a task."""
+        freeze_imports()
+        self._head, self._pieces = head, pieces
+        query, self._batch, _, _ = place()
+        self._owner = f"{query} follow {self.cloud.control}"
         self._log, self._book = PlacementLog(self.cloud.control), Book()
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
-        arrived = pd.concat(rows).sort_values("seq")
-        evaluator, notes = self._opened()
-        last = before = notes["frame"]
+    def take(self, key: Any, rows: Iterator[pd.DataFrame], values: Any) -> Iterator[pd.DataFrame]:
+        """The results in a bucket's new frames."""
+        arrived, bucket = pd.concat(rows).sort_values("seq"), int(key[0])
+        notes = self._noted()
+        remembered = self._opened(notes)
+        with single_threaded():
+            emitted, returned, last = self._stepped(remembered.evaluator, arrived, bucket, notes)
+        newest = generation_of(int(arrived["seq"].max()))
+        generation = self._send(bucket, returned, notes, newest)
+        if last != notes.frame or generation != notes.generation:
+            notes.frame, notes.generation = last, generation
+            self._keep(returned, notes)
+            remembered = self._write(remembered.evaluator, notes)
+        if notes.token:
+            CACHE.put(
+                notes.token, remembered, self._owner, last_batch=self._batch + 1, worker=bucket
+            )
+        CACHE.hear(self._owner, 0, self._batch, bucket, [notes.token])
+        whole = pa.Table.from_batches(emitted, self.cloud.schema).combine_chunks()
+        for batch in whole.to_batches(max_chunksize=ROWS_PER_CELL):
+            yield pd.DataFrame({"block": [encode_batch(batch).to_pybytes()]})
+
+    def wake(self, key: Any, values: Any, fired: int) -> Iterator[pd.DataFrame]:
+        """Nothing: a bucket sets no timer."""
+        return iter(())
+
+    def _stepped(
+        self, evaluator: Evaluator, arrived: pd.DataFrame, bucket: int, notes: _Notes
+    ) -> tuple[list[pa.RecordBatch], list[tuple[int, Results]], int]:
+        """What new frames bring: results, those that go back to devices, and the last frame."""
+        last = notes.frame
         emitted: list[pa.RecordBatch] = []
         returned: list[tuple[int, Results]] = []
         for content in arrived["data"]:
@@ -108,28 +167,17 @@ class Bucket(StatefulProcessor):
                 continue  # of a new generation of the stream, which repeats the end of the old one
             if not frame.follows(last):
                 raise StateMismatch(
-                    f"bucket {key[0]} lacks frames between {last} and {frame.number}: the stream "
+                    f"bucket {bucket} lacks frames between {last} and {frame.number}: the stream "
                     "IN was changed; run `anabranch edge recover` on the hub"
                 )
             last = frame.number
-            found = _stepped(evaluator, frame, notes["had"])
-            for one, place in found:
+            found: list[tuple[Results, str]] = [(one, CLOUD) for one in evaluator.take(frame.steps)]
+            for one, where in found + fresh_results(frame, notes.had):
                 described = self._described(evaluator, one.view)
-                emitted.append(table_of(described, one, place, self.cloud.schema))
-                if place == CLOUD and _INPUTS in described.definition.deliver:
+                emitted.append(table_of(described, one, where, self.cloud.schema))
+                if where == CLOUD and _INPUTS in described.definition.deliver:
                     returned.append((last, one))
-        newest = generation_of(int(arrived["seq"].max()))
-        generation = self._send(key[0], returned, notes["generation"], newest)
-        if last != before or generation != notes["generation"]:
-            notes |= {"frame": last, "generation": generation}
-            notes["oldest"] = self._keep(returned, notes["oldest"])
-            self._state.update((pack({"evaluator": evaluator.snapshot()}, notes),))
-        whole = pa.Table.from_batches(emitted, self.cloud.schema).combine_chunks()
-        for batch in whole.to_batches(max_chunksize=ROWS_PER_CELL):
-            yield pd.DataFrame({"block": [encode_batch(batch).to_pybytes()]})
-
-    def close(self) -> None:
-        pass
+        return emitted, returned, last
 
     def _described(self, evaluator: Evaluator, view: int) -> _Described:
         """A view: as the evaluator knows it or, if only devices ever had it, as the log does."""
@@ -153,46 +201,80 @@ class Bucket(StatefulProcessor):
             )
         return self._book.views[view]
 
-    def _opened(self) -> tuple[Evaluator, dict[str, Any]]:
-        """The evaluator, and which frames and results it has had."""
-        stored = self._state.get()
-        if stored is None:
-            return Evaluator(CLOUD), {"frame": -1, "generation": 0, "oldest": 0.0, "had": {}}
-        parts, notes = unpack(bytes(stored[0]))
-        return Evaluator.restore(bytes(parts["evaluator"])), notes
+    def _noted(self) -> _Notes:
+        found = self._head.get()
+        return _Notes() if found is None else _Notes(**unpack(bytes(found[0]))[1])
+
+    def _opened(self, notes: _Notes) -> _Remembered:
+        """The evaluator as the state has it: the very one that wrote it, if it is here."""
+        if not notes.token:
+            return _Remembered(Evaluator(CLOUD), 0)
+        cached: _Remembered | None = CACHE.take(notes.token)
+        if cached is not None:
+            return cached
+        parts = [self._piece(place_of(_EVALUATOR, part)) for part in range(notes.parts)]
+        blob = bytes(unpack(restored(b"".join(parts)))[0]["evaluator"])
+        return _Remembered(Evaluator.restore(blob), len(blob))
+
+    def _write(self, evaluator: Evaluator, notes: _Notes) -> _Remembered:
+        """Store the evaluator, and what is noted beside it."""
+        blob = evaluator.snapshot()
+        parts = in_parts(stored(pack({"evaluator": blob})))
+        for part, piece in enumerate(parts):
+            self._pieces.updateValue((place_of(_EVALUATOR, part),), (piece,))
+        for part in range(len(parts), notes.parts):
+            self._pieces.removeKey((place_of(_EVALUATOR, part),))
+        notes.parts, notes.token = len(parts), secrets.token_hex(8)
+        self._head.update((pack({}, asdict(notes)),))
+        return _Remembered(evaluator, len(blob))
+
+    def _piece(self, number: int) -> bytes:
+        found = self._pieces.getValue((number,))
+        if found is None:
+            raise StateMismatch(f"piece {number} is listed but not in the state store")
+        return bytes(found[0])
 
     def _send(
-        self, bucket: int, returned: list[tuple[int, Results]], before: int, newest: int
+        self, bucket: int, returned: list[tuple[int, Results]], notes: _Notes, newest: int
     ) -> int:
         """Send results to devices; the generation of the streams that have them now.
 
-        `before` had those that were sent. To a later one all of them go first, also if the
-        micro-batch was planned with frames of an earlier one.
+        The one that is noted had those that were sent. To a later one all of them go first, also if
+        the micro-batch was planned with frames of an earlier one.
         """
+        before = notes.generation
         if self.cloud.broker is None or not (returned or newest > before):
             return before
-        return asyncio.run(_send_back(self.cloud.broker, bucket, returned, before, self._kept))
+        sent = _send_back(self.cloud.broker, bucket, returned, before, lambda: self._kept(notes))
+        return asyncio.run(sent)
 
-    def _kept(self) -> list[tuple[int, Results]]:
+    def _sent(self, number: int) -> tuple[float, int, Output]:
+        """One piece of what went to devices: when, by which frame, and what."""
+        parts, about = unpack(self._piece(number))
+        return about["at"], about["frame"], decode_output(bytes(parts["results"]))
+
+    def _kept(self, notes: _Notes) -> list[tuple[int, Results]]:
         """What was sent to devices, by the frames that brought it."""
-        kept = [(frame, decode_output(bytes(one))) for _, frame, one in self._sent.get()]
+        kept = [self._sent(number)[1:] for number in range(notes.first, notes.next)]
         return [(frame, one) for frame, out in kept for one in out.results]
 
-    def _keep(self, returned: list[tuple[int, Results]], oldest: float) -> float:
-        """Keep what was sent, and forget what was kept for long; when the oldest was sent."""
+    def _keep(self, returned: list[tuple[int, Results]], notes: _Notes) -> None:
+        """Keep what was sent, and forget what was kept for long.
+
+        Devices keep what they send as long, so that a broker that loses messages gets it again.
+        """
         now = time.time()
-        if oldest and oldest < now - 2 * KEPT:  # not every time: all of it is read
-            kept = [one for one in self._sent.get() if one[0] >= now - KEPT]
-            if kept:
-                self._sent.put(kept)
-            else:  # Spark takes no empty list
-                self._sent.clear()
-            oldest = min((one[0] for one in kept), default=0.0)
-        if returned:
-            self._sent.appendList(
-                [(now, frame, encode_output(Output(0, (one,)))) for frame, one in returned]
-            )
-        return oldest or (now if returned else 0.0)
+        while notes.first < notes.next and notes.oldest < now - KEPT:
+            self._pieces.removeKey((notes.first,))
+            notes.first += 1
+            notes.oldest = self._sent(notes.first)[0] if notes.first < notes.next else now
+        if notes.first == notes.next:
+            notes.oldest = now
+        for frame, one in returned:
+            results = encode_output(Output(0, (one,)))
+            piece = pack({"results": results}, {"at": now, "frame": frame})
+            self._pieces.updateValue((notes.next,), (piece,))
+            notes.next += 1
 
 
 @dataclass(frozen=True)
@@ -200,12 +282,6 @@ class _Described:
     name: str
     definition: Definition
     keys: Sequence[str]
-
-
-def _stepped(evaluator: Evaluator, frame: Down, had: dict[str, int]) -> list[tuple[Results, str]]:
-    """What a frame brings: results found here, and those that devices found, with their places."""
-    found: list[tuple[Results, str]] = [(one, CLOUD) for one in evaluator.take(frame.steps)]
-    return found + fresh_results(frame, had)
 
 
 async def _send_back(

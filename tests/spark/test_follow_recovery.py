@@ -20,9 +20,13 @@ from anabranch.edge.frames import Down, encode_down
 from anabranch.edge.mail import KEPT, base_of
 from anabranch.edge.ownership import Boundary
 from anabranch.edge.sections import Results, Section
+from anabranch.errors import StateMismatch
+from anabranch.flow import stored
 from anabranch.flow.blocks import decode_batch
+from anabranch.flow.cache import CACHE
 from anabranch.spark import follow_stream
 from anabranch.spark.follow_stream import Bucket, Cloud
+from anabranch.spark.processor import Processor
 
 SCHEMA = pa.schema([("view", pa.string()), ("left_n", pa.int64()), ("place", pa.string())])
 NEAR = Definition("near", "pairs", (10, 10), None, deliver=("cloud", "inputs"))
@@ -44,33 +48,22 @@ class Value:
         self.value = value
 
 
-class Listed:
-    """A list in Spark's state, which cannot be empty."""
+class Pieces:
+    """A map in Spark's state."""
 
     def __init__(self) -> None:
-        self.values: list[Any] = []
+        self.values: dict[Any, Any] = {}
+        self.read = 0
 
-    def get(self) -> Any:
-        return iter(self.values)
+    def getValue(self, key: Any) -> Any:
+        self.read += 1
+        return self.values.get(key)
 
-    def put(self, values: Sequence[Any]) -> None:
-        assert values, "ILLEGAL_STATE_STORE_VALUE.EMPTY_LIST_VALUE"
-        self.values = list(values)
+    def updateValue(self, key: Any, value: Any) -> None:
+        self.values[key] = value
 
-    def appendList(self, values: Sequence[Any]) -> None:
-        assert values, "ILLEGAL_STATE_STORE_VALUE.EMPTY_LIST_VALUE"
-        self.values += values
-
-    def clear(self) -> None:
-        self.values = []
-
-
-class Handle:
-    def getValueState(self, *_: Any) -> Value:
-        return Value()
-
-    def getListState(self, *_: Any) -> Listed:
-        return Listed()
+    def removeKey(self, key: Any) -> None:
+        del self.values[key]
 
 
 class Up:
@@ -104,8 +97,12 @@ def up(monkeypatch: pytest.MonkeyPatch) -> Up:
 @pytest.fixture
 def bucket(tmp_path: Path) -> Bucket:
     made = Bucket(Cloud(SCHEMA, str(tmp_path), Broker("tls://hub:4222", None)))
-    made.init(Handle())  # type: ignore[arg-type]
+    made.begin(None, Value(), Pieces())  # type: ignore[arg-type]
     return made
+
+
+def kept(bucket: Bucket) -> list[tuple[int, Results]]:
+    return bucket._kept(bucket._noted())
 
 
 def rows(stream: int, n: int, t: int) -> Section:
@@ -116,9 +113,7 @@ def taken(bucket: Bucket, seq: int, *frames: Down) -> list[tuple[int, str]]:
     """Results of a micro-batch: number of the left row, and where it was found."""
     contents = [encode_down(frame) for frame in frames]
     arrived = pd.DataFrame({"seq": range(seq, seq + len(frames)), "data": contents})
-    blocks = [
-        one for out in bucket.handleInputRows((0,), iter([arrived]), None) for one in out["block"]
-    ]
+    blocks = [one for out in bucket.take((0,), iter([arrived]), None) for one in out["block"]]
     tables = [decode_batch(block).to_pylist() for block in blocks]
     return [(row["left_n"], row["place"]) for table in tables for row in table]
 
@@ -164,9 +159,51 @@ def test_a_bucket_that_sent_nothing_for_long_keeps_nothing(
     now = [1e9]
     monkeypatch.setattr(follow_stream.time, "time", lambda: now[0])
     taken(bucket, 1, FIRST)
-    assert len(bucket._kept()) == 1
+    assert len(kept(bucket)) == 1
     now[0] += 2 * KEPT + 1
     taken(bucket, 2, Down(1, 6, -1))
-    assert bucket._kept() == []
+    assert kept(bucket) == []
     assert taken(bucket, 3, Down(2, 7, -1, (rows(0, 4, 101),))) == [(4, "cloud")]
-    assert len(bucket._kept()) == 1
+    assert len(kept(bucket)) == 1
+
+
+def test_an_evaluator_is_read_back_only_where_another_process_wrote_it(
+    bucket: Bucket, up: Up, tmp_path: Path
+) -> None:
+    """And an attempt that failed leaves nothing behind: the next one reads what was stored."""
+    assert taken(bucket, 1, FIRST) == [(3, "cloud")]
+    assert taken(bucket, 2, Down(1, 6, -1)) == [] and bucket._pieces.read == 0
+    before = bucket._head.value, dict(bucket._pieces.values)
+    assert taken(bucket, 3, Down(2, 7, -1, (rows(0, 4, 101),))) == [(4, "cloud")]
+    bucket._head.value, bucket._pieces.values = before  # of an attempt that did not count
+    assert taken(bucket, 3, Down(2, 7, -1, (rows(0, 4, 101),))) == [(4, "cloud")]
+    assert bucket._pieces.read == 1
+    elsewhere = Bucket(bucket.cloud)
+    elsewhere.begin(None, bucket._head, bucket._pieces)  # type: ignore[arg-type]
+    CACHE.disown(bucket._owner)
+    assert taken(elsewhere, 4, Down(3, 8, -1, (rows(0, 5, 102),))) == [(5, "cloud")]
+    assert bucket._pieces.read == 2
+
+
+def test_a_large_evaluator_lies_in_parts(
+    bucket: Bucket, up: Up, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "PART_BYTES", 64)
+    assert taken(bucket, 1, FIRST) == [(3, "cloud")]
+    assert bucket._noted().parts > 2
+    CACHE.disown(bucket._owner)
+    assert taken(bucket, 2, SECOND) == [(4, "cloud")]
+    monkeypatch.setattr(stored, "PART_BYTES", 1 << 19)
+    assert taken(bucket, 3, Down(2, 7, -1)) == [] and bucket._noted().parts == 1
+    assert sorted(bucket._pieces.values) == [(0,), (1,), (2,)]  # it, and what was sent twice
+
+
+def test_a_gap_is_named_on_one_line_first(
+    bucket: Bucket, up: Up, capfd: pytest.CaptureFixture[str]
+) -> None:
+    processor = Processor(bucket)
+    processor._begun = True
+    contents = pd.DataFrame({"seq": [1], "data": [encode_down(Down(4, 5, -1, (BEGIN,)))]})
+    with pytest.raises(StateMismatch, match="lacks frames between -1 and 4"):
+        list(processor.handleInputRows((0,), iter([contents]), None))
+    assert capfd.readouterr().err.startswith("StateMismatch: bucket 0 lacks frames")
