@@ -127,7 +127,7 @@ class NearestKernel:
             if self._objects.first_past is not None:
                 times.append(self._objects.first_past + int(group.algorithm.queries.window.min()))
             handovers = group.quiet[group.quiet >= self.reached]
-            if len(handovers):  # what the last owner told has to be told anew
+            if len(handovers):  # what the last owner emitted is emitted anew
                 times.append(int(handovers.min()) + 1)
         return min((t for t in times if t is not None), default=None)
 
@@ -185,7 +185,7 @@ class NearestKernel:
             if change.replaced is not None:
                 notes.bounds[change.replaced] = change.bound
             mine = self.queries.take(change.take)
-            if change.bound == BEGINNING and self.worker == 0:  # told once, when all begin
+            if change.bound == BEGINNING and self.worker == 0:  # counted once, when all begin
                 self.load.rejected += int(self.queries.meta.get("rejected", 0))
             since = np.maximum(mine.t, change.bound)
             quiet = np.full(len(mine), BEGINNING)
@@ -205,7 +205,7 @@ class NearestKernel:
     def _apply_requests(self, upto: int) -> None:
         """Begin and end queries as was asked for up to a time, though not in what is over."""
         if upto <= self.reached:
-            # No instant follows, so it makes no difference yet; and a top-k that is told twice for
+            # No instant follows, so it makes no difference yet; and a top-k emitted twice for
             # one time could not be told from the one before.
             return
         ops = self._requests.due(upto)

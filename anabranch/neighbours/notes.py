@@ -26,7 +26,7 @@ class NearestNotes(Notes):
         has replaced, the bound after which queries change hands.
     looks, published, mergers
         Of an owner under selective routing: when each home next looks at something, up to where the
-        last merger told, and the files of its mergers.
+        last merger spoke, and the files of its mergers.
     """
 
     dim: int | None = None

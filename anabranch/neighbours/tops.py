@@ -1,6 +1,6 @@
 """Which queries have something to say of their top-k after a step, and what.
 
-The top-k of a query is told when it has changed. What was told before must not stand when nobody
+The top-k of a query is emitted when it has changed. What was before must not stand when nobody
 goes on with it: a query that ends by a cancellation has a last word, that its top-k is empty, and a
 worker that takes a query over from another speaks at once, for what changed at the handover may be
 known to neither of them as a change.
@@ -25,7 +25,7 @@ __all__ = ["ended", "last_words", "speaking", "top_rows"]
 
 
 def speaking(group: Group, before: int, upto: int) -> np.ndarray:
-    """Places of the queries whose top-k is to be told after a step from one time to another.
+    """Places of the queries whose top-k is to be emitted after a step from one time to another.
 
     An instant is its old owner's up to the handover and the new one's after it.
     """
@@ -71,9 +71,9 @@ def top_rows(
     query, seq, distance, rank = lists.tops(rows)
     # Nearest come first, so where the first is too far, all are.
     far = (rank > 0) & (distance > within)
-    told = ~far | (rank == 1)
-    rank = np.where(far, 0, rank)[told]
-    query, seq, distance = query[told], seq[told], distance[told]
+    due = ~far | (rank == 1)
+    rank = np.where(far, 0, rank)[due]
+    query, seq, distance = query[due], seq[due], distance[due]
     empty = rank == 0
     number = np.cumsum(~empty) - 1
     columns: dict[str, Column] = {name: pa.nulls(0, _type(name, text)) for name in names}

@@ -94,7 +94,7 @@ def _room(q, ks, lists, held):  # pragma: no cover
 
 @njit(boundscheck=False)
 def _carry(
-    at, asked, lists, held, near, log, scratch, by_stretches, upto, told
+    at, asked, lists, held, near, log, scratch, by_stretches, upto, reporting
 ):  # pragma: no cover
     """`run` from a query on, to the first that there may be no room for, or that was repaired.
 
@@ -102,7 +102,7 @@ def _carry(
     what is used of the log.
     """
     asked, lists, held, near = lent(asked), lent(lists), lent(held), lent(near)
-    log, (out, reports) = lent(log), lent(told)
+    log, (out, reports) = lent(log), lent(reporting)
     x_number, x_score, lanes, changes = lent(scratch)
     _, _, ks, spans, sinces, untils, counted, _ = asked
     start, size, spare, tau, oldest, _, changed, scores, codes = lists

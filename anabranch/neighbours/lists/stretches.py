@@ -60,7 +60,7 @@ class Changes(NamedTuple):
     """What a stretch decides: scratch for its arrivals, expiries, places and entries.
 
     Of each arrival: its place among all candidates (`at`), instant, score, the old entries before
-    it (`before`), its place, whether it was reported (`told`), and in `order` who is next by place.
+    it (`before`), its place, whether it was `reported`, and in `order` who is next by place.
     Of each expiry its instant and place. A bit for each place says whether it is occupied, and
     whether it is an arrival's. `scores` and `codes` are entries on their way.
     """
@@ -70,7 +70,7 @@ class Changes(NamedTuple):
     score: np.ndarray
     before: np.ndarray
     place: np.ndarray
-    told: np.ndarray
+    reported: np.ndarray
     order: np.ndarray
     x_instant: np.ndarray
     x_place: np.ndarray
@@ -90,12 +90,12 @@ def room_for_changes(longest):  # pragma: no cover
     """Scratch for lists of at most so many entries."""
     few, many, words = _MOST + 1, longest + 1, (longest + _MOST) // 64 + 2
     at, instant, before, place = _whole(few), _whole(few), _whole(few), _whole(few)
-    told, order = _whole(few), _whole(few)
+    reported, order = _whole(few), _whole(few)
     x_instant, x_place, codes = _whole(many), _whole(many), _whole(many)
     occupied, arrived = np.empty(words, np.uint64), np.empty(words, np.uint64)
     score, scores = np.empty(few), np.empty(many)
     return Changes(
-        at, instant, score, before, place, told, order, x_instant, x_place, occupied, arrived,
+        at, instant, score, before, place, reported, order, x_instant, x_place, occupied, arrived,
         scores, codes
     )  # fmt: skip
 
@@ -198,7 +198,8 @@ def _coming(one, ci, limit, source, changes):  # pragma: no cover
 def _laid(begin, length, n, scores, changes):  # pragma: no cover
     """Lay `n` arrivals among the old entries: their places and their order."""
     score, before, place = changes.score, changes.before, changes.place
-    order, told, occupied, arrived = changes.order, changes.told, changes.occupied, changes.arrived
+    order, reported = changes.order, changes.reported
+    occupied, arrived = changes.occupied, changes.arrived
     for i in range(n):
         s, better = score[i], 0
         before[i] = _up_to(scores, s, begin, length)
@@ -212,7 +213,7 @@ def _laid(begin, length, n, scores, changes):  # pragma: no cover
         arrived[w] = np.uint64(0)
     for i in range(n):
         order[place[i]] = i
-        told[i] = 0
+        reported[i] = 0
         p = place[i] + before[i]
         place[i] = p
         occupied[p >> 6] &= ~_bit(p)
@@ -326,9 +327,9 @@ def _report(one, instant, p, entries, source, changes, out, reports):  # pragma:
         i = 0
         while changes.place[i] != p:
             i += 1
-        code = (source.base + source.fresh + source.place[changes.at[i]]) << 1 | changes.told[i]
+        code = (source.base + source.fresh + source.place[changes.at[i]]) << 1 | changes.reported[i]
         s = changes.score[i]
-        changes.told[i] = 1
+        changes.reported[i] = 1
     else:
         j = one.begin + p - _below(changes.arrived, p)
         code, s = codes[j], scores[j]
@@ -381,7 +382,7 @@ def _carry_out(begin, length, n, entries, source, changes):  # pragma: no cover
                 if here:
                     scores[begin + behind] = changes.score[i]
                     number = source.base + source.fresh + source.place[changes.at[i]]
-                    codes[begin + behind] = number << 1 | changes.told[i]
+                    codes[begin + behind] = number << 1 | changes.reported[i]
                     behind += 1
             else:
                 old += 1

@@ -26,10 +26,10 @@ from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scoring import fill, root
 from anabranch.neighbours.methods.ranked import (
     better,
+    emit,
     oldest,
     place,
     take_out,
-    tell,
     whole_reports,
     whole_rows,
 )
@@ -287,6 +287,6 @@ def _one(turn, band, best, best_ints, f, objects, filled, out, far, count):  # p
             prune(top, top_ints, cand, cand_ints, n, k, e - window, order, heap)
             most = limit(n[2] - n[1], gamma)
         if changed:
-            count = tell(top, top_ints, n[0], k, out, far, count, q, time)
+            count = emit(top, top_ints, n[0], k, out, far, count, q, time)
             first = oldest(top_ints, n[0], FOREVER)
     return count, most, f

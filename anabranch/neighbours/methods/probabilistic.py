@@ -23,10 +23,10 @@ from anabranch.neighbours.lists.algorithm import Arrivals, Queries, Reports
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scoring import beyond, fill, root
 from anabranch.neighbours.methods.ranked import (
+    emit,
     oldest,
     place,
     take_out,
-    tell,
     whole_reports,
     whole_rows,
 )
@@ -131,7 +131,7 @@ def _probabilistic(asked, held, sizes, fresh, last, upto):  # pragma: no cover
                     changed = True
                 i += 1
             if changed:
-                count = tell(best, best_ints, n, k, out, far, count, q, time)
+                count = emit(best, best_ints, n, k, out, far, count, q, time)
                 first = oldest(best_ints, n, FOREVER)
         if upto >= until[q]:
             n = 0

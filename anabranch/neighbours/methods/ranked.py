@@ -13,7 +13,7 @@ import numpy as np
 
 from anabranch.flow.process import njit
 
-__all__ = ["better", "oldest", "place", "take_out", "tell", "whole_reports", "whole_rows"]
+__all__ = ["better", "oldest", "place", "take_out", "emit", "whole_reports", "whole_rows"]
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -26,7 +26,7 @@ def better(score, seq, other, other_seq):  # pragma: no cover
 
 
 @njit(nogil=True)
-def place(scores, ints, n, score, seq, clock, told):  # pragma: no cover
+def place(scores, ints, n, score, seq, clock, emitted):  # pragma: no cover
     """Put an object where it belongs in a list of n with room for one more."""
     at = n
     while at > 0 and better(score, seq, scores[at - 1], ints[at - 1, 0]):
@@ -38,7 +38,7 @@ def place(scores, ints, n, score, seq, clock, told):  # pragma: no cover
     scores[at] = score
     ints[at, 0] = seq
     ints[at, 1] = clock
-    ints[at, 2] = told
+    ints[at, 2] = emitted
     return at
 
 
@@ -67,7 +67,7 @@ def oldest(ints, n, forever):  # pragma: no cover
 
 
 @njit(nogil=True)
-def tell(scores, ints, n, k, out, far, count, query, time):  # pragma: no cover
+def emit(scores, ints, n, k, out, far, count, query, time):  # pragma: no cover
     """Report what is among the first k for the first time; returns the new count of reports.
 
     There must be room: a query has at most one report for each object it held or that came.

@@ -16,7 +16,7 @@ from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import bar
 from anabranch.neighbours.lists.algorithm import Algorithm, Arrivals, Queries, Reports
 from anabranch.neighbours.lists.scoring import fill, root
-from anabranch.neighbours.methods.ranked import oldest, tell, whole_reports, whole_rows
+from anabranch.neighbours.methods.ranked import emit, oldest, whole_reports, whole_rows
 from anabranch.neighbours.methods.skyband import expire, limit, load, offer, prune, unload
 from anabranch.neighbours.methods.tables import Bands, room_for_band, room_to_see
 
@@ -169,7 +169,7 @@ def _relaxed(asked, bands, fresh, last, upto):  # pragma: no cover
                     most = limit(n[2] - n[1], gamma)
                 i += 1
             if changed:
-                count = tell(top, top_ints, n[0], k, out, far, count, q, time)
+                count = emit(top, top_ints, n[0], k, out, far, count, q, time)
                 first = oldest(top_ints, n[0], FOREVER)
         limits[q] = most
         if upto >= until[q]:

@@ -50,7 +50,7 @@ def unload(top, top_ints, cand, cand_ints, n, kept, kept_ints, at):  # pragma: n
 
 
 @njit(nogil=True)
-def _append(scores, ints, n, score, seq, clock, told):  # pragma: no cover
+def _append(scores, ints, n, score, seq, clock, emitted):  # pragma: no cover
     """Put a candidate at its place in arrival order, mostly the end."""
     at = n[2]
     while at > n[1] and ints[at - 1, 0] > seq:
@@ -62,7 +62,7 @@ def _append(scores, ints, n, score, seq, clock, told):  # pragma: no cover
     scores[at] = score
     ints[at, 0] = seq
     ints[at, 1] = clock
-    ints[at, 2] = told
+    ints[at, 2] = emitted
     n[2] += 1
 
 
