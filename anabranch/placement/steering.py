@@ -145,7 +145,7 @@ class Steering:
         if not self._views:
             self._switcher = None
             return []
-        same = before.keys() == self._views.keys() and self._homes == dict(homes)
+        same = _is_alike(before, self._views) and self._homes == dict(homes)
         self._homes = dict(homes)
         changes = self._changed()
         at = {name: view.place for name, view in self._views.items() if view.place is not None}
@@ -306,6 +306,21 @@ class Steering:
             why = f"it can no longer be {_at(move.origin)}"
         cause = {"why": why, "account": move.account, "price": price, "saves": saves, **saved}
         return Decision(move.view, move.origin, move.target, cause)
+
+
+def _is_alike(before: Mapping[str, Running], views: Mapping[str, Running]) -> bool:
+    """Whether views are there for which the plan was made: of the same streams, as much of each.
+
+    A window counts as well: one that is long stays in the cloud.
+    """
+    if before.keys() != views.keys():
+        return False
+    pairs = ((before[name], view) for name, view in views.items())
+    return all(old is new or _demand(old) == _demand(new) for old, new in pairs)
+
+
+def _demand(view: Running) -> tuple[Any, ...]:
+    return view.inputs, view.shares, view.window
 
 
 def _known(costs: Any, homes: Mapping[str, str]) -> Any:

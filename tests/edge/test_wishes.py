@@ -255,6 +255,23 @@ def test_a_view_with_other_shares_ends_and_begins_anew_where_it_is(tmp_path: Pat
     assert hub.entries[-1].removed == (1,) and len(hub.entries) == 3
 
 
+def test_a_view_of_another_definition_takes_the_place_of_one_that_has_not_begun(
+    tmp_path: Path,
+) -> None:
+    """Which was decided, and is folded later: what runs then is not what is asked for."""
+    hub = Hub(tmp_path)
+    hub.ask(FIRST)
+    hub.steered._decide(hub.cloud, 1.0)
+    decided = hub.keeper.next_entry()
+    assert decided is not None
+    far, other = replace(NEAR, name="far"), replace(FIRST, definition="far")
+    Requests(tmp_path).write(replace(ASKED, definitions=(NEAR, far), views=(other,)))
+    hub.steered._decide(hub.cloud, 2.0)
+    hub.book.enact(decided)
+    hub.turn()
+    assert hub.running == {1: "cloud"} and hub.book.views[1] == other
+
+
 @pytest.mark.parametrize("rows", [5, 10, 11, 500])
 def test_sizes_of_rows_are_right_after_the_relay_started_anew(rows: int) -> None:
     """It counts from 0: fewer rows than before, as many, or more in fewer bytes."""
