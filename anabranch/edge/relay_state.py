@@ -29,7 +29,7 @@ from anabranch.errors import StateMismatch
 
 __all__ = ["RECOVER", "Covered", "Message", "RelayState"]
 
-_VERSION = 4
+_VERSION = 5
 RECOVER = "stop `anabranch edge serve` and run `anabranch edge recover`"
 _UNACKED = 64  # frames of a device after which it is told, if there is nothing else to say
 
@@ -170,9 +170,10 @@ class RelayState:
         return found
 
     @property
-    def left(self) -> list[str]:
-        """Devices that have left, and are not back."""
-        return [name for name, known in self._devices.items() if known.left]
+    def left(self) -> dict[str, bool]:
+        """Devices that have left and are not back; whether that is sure, since a recovery."""
+        found = ((name, known) for name, known in self._devices.items() if known.left)
+        return {name: known.is_caught_up(self.generation) for name, known in found}
 
     def stop(self, device: str, seen: int) -> None:
         """A device asks for what nobody keeps: whoever has seen no more than this went back."""
@@ -305,10 +306,9 @@ class RelayState:
             self._direct(retired)
             for stream in {s for view in retired for s in self.book.views[view].inputs}:
                 self._forward(self._watermark_of(stream), EARLIEST)
+        known.hears(up.extras.get("bye"))
         if up.extras:
             self._reports.append((device, {**up.extras, "late": ()}))  # it says itself what is
-            if type(bye := up.extras.get("bye")) is bool:
-                known.left = bye
         if known.unacked >= _UNACKED:
             self.acknowledge(device)
 

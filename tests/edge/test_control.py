@@ -490,7 +490,7 @@ def test_what_a_new_outbox_has_to_say_waits_for_its_incarnation() -> None:
     [(_, content)] = said.frames
     assert decode_up(content).extras == {"bye": True} and agent.waiting
     talk(agent, relay, said)
-    assert relay.left == ["ann"]
+    assert relay.left == {"ann": True}
 
 
 def test_a_frame_without_an_incarnation_is_counted() -> None:

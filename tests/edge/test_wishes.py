@@ -185,7 +185,7 @@ class Hub:
         """A few seconds pass."""
         for _ in range(3):
             self.now += 1
-            self.keeper.without(left)
+            self.keeper.without(dict.fromkeys(left, True))
             self.steered._decide(self.cloud, self.now)
             if (entry := self.keeper.next_entry()) is not None:
                 self.book.enact(entry)
@@ -239,6 +239,18 @@ def test_views_of_a_device_that_left_begin_anew_once_it_is_back(tmp_path: Path) 
     assert len(hub.entries) == before
     hub.turn()
     assert hub.running == {0: "cloud", 2: "cloud"} and hub.book.views[2] == SECOND
+
+
+def test_no_view_begins_or_ends_while_it_is_not_sure_that_a_device_left(tmp_path: Path) -> None:
+    hub = Hub(tmp_path)
+    hub.ask(FIRST)
+    hub.turn()
+    hub.ask(FIRST, SECOND)
+    hub.keeper.without({"ann": False, "cem": False})
+    hub.steered._decide(hub.cloud, hub.now + 1)
+    assert hub.keeper.next_entry() is None and hub.running == {0: "cloud"}
+    hub.turn()
+    assert hub.running == {0: "cloud", 1: "cloud"}
 
 
 def test_a_view_with_other_shares_ends_and_begins_anew_where_it_is(tmp_path: Path) -> None:
