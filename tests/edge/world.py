@@ -372,7 +372,7 @@ class World:
 
     def _put(self, device: Device) -> None:
         agent, name = self._agent(device), self.rng.choice(device.streams)
-        t = max(self.now + device.skew, agent.stream(name).earliest)
+        t = agent.stream(name).time_at(self.now + device.skew)
         self._do(device, agent.put(name, t, {"x": self.rng.randint(0, 9)}))
 
     def _flush(self, device: Device) -> None:
