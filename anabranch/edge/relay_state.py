@@ -20,6 +20,7 @@ from anabranch.edge.copies import FORGOTTEN, TAKEN_OVER
 from anabranch.edge.definitions import listed
 from anabranch.edge.frames import NOTHING, Output, Up
 from anabranch.edge.known import LATE_ROWS, KnownDevice
+from anabranch.edge.losses import reported
 from anabranch.edge.mail import Covered, Mail, Message
 from anabranch.edge.ownership import CLOUD, EARLIEST, NOWHERE
 from anabranch.edge.placements import Entry
@@ -43,7 +44,7 @@ class RelayState:
         self.buckets, self.generation = buckets, generation
         self.book = Book()
         self.passed = 0  # rows to devices, since the start
-        self.counts: Counter[str] = Counter()  # late rows, frames that were dropped, and why
+        self.counts: Counter[str] = Counter()  # late rows, frames and rows left out, and why
         self._mail = Mail(covered, generation)
         self._devices: dict[str, KnownDevice] = {}
         self._batches: dict[int, int] = {}
@@ -172,8 +173,7 @@ class RelayState:
     @property
     def left(self) -> dict[str, bool]:
         """Devices that have left and are not back; whether that is sure, since a recovery."""
-        found = ((name, known) for name, known in self._devices.items() if known.left)
-        return {name: known.is_caught_up(self.generation) for name, known in found}
+        return {n: of.is_caught_up(self.generation) for n, of in self._devices.items() if of.left}
 
     def stop(self, device: str, seen: int) -> None:
         """A device asks for what nobody keeps: whoever has seen no more than this went back."""
@@ -308,6 +308,7 @@ class RelayState:
                 self._forward(self._watermark_of(stream), EARLIEST)
         known.hears(up.extras.get("bye"))
         if up.extras:
+            self.counts |= reported(device, up.extras.get("losses"), self.book.streams)
             self._reports.append((device, {**up.extras, "late": ()}))  # it says itself what is
         if known.unacked >= _UNACKED:
             self.acknowledge(device)
