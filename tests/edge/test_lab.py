@@ -59,8 +59,11 @@ def test_a_line_delays_and_counts_both_ways() -> None:
         counts = line.counts()
         assert counts["up"] == 107 and counts["connections"] == counts["open"] == 1
         assert counts["up_packets"] >= 2 and counts["down_packets"] >= 2
-        line.close()
+        line.ends.copy().pop().end()
         assert await reader.read() == b""  # the end of the connection
+        after = line.counts()
+        assert after["open"] == 0 and after["up"] == 107  # what was carried is not forgotten
+        line.close()
         writer.close()
         await writer.wait_closed()
         server.close()
@@ -159,7 +162,11 @@ def test_a_phase_is_predicted_from_its_rates_and_the_phase_before() -> None:
 
 
 def measured(
-    monkeypatch: pytest.MonkeyPatch, workload: Workload, seconds: float, moves: int
+    monkeypatch: pytest.MonkeyPatch,
+    workload: Workload,
+    seconds: float,
+    moves: int,
+    ended: int = 0,
 ) -> tuple[dict[str, Any], list[float]]:
     """What `fleet` finds of a hub that is made up, and for how long rows were put each time.
 
@@ -186,7 +193,7 @@ def measured(
 
         def places(self) -> dict[str, str]:
             place = f"d{(min(len(puts), moves) + 1) // 2 % 2:05d}"
-            return dict.fromkeys(map(workload.name, range(2)), place)
+            return dict.fromkeys(map(workload.name, range(len(workload.pairs))), place)
 
         async def put(self, workload: Workload, seconds: float) -> dict[str, list[int]]:
             rows = {}
@@ -200,6 +207,7 @@ def measured(
             counted += 100
             names = Reading.__dataclass_fields__
             counts: dict[str, Any] = {name: counted * (name != "open") for name in names}
+            counts["ended"] = ended * counted
             return Reading(**counts)
 
     async def at_once(_: float) -> None:
@@ -284,6 +292,21 @@ def test_workloads_have_each_pair_once_and_nobody_with_himself(kind: str) -> Non
     assert (workload.pairs[:, 0] < workload.pairs[:, 1]).all()
     assert len(np.unique(workload.pairs, axis=0)) == len(workload.pairs) >= 50
     assert len(workload.plan().location) == len(workload.pairs)
+
+
+def test_a_connection_that_is_lost_is_counted_and_is_a_goal_that_is_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The device connects again, and the run goes on."""
+    counts = dict.fromkeys(Reading.__dataclass_fields__, 5)
+    more = {**dict.fromkeys(counts, 9), "open": 4, "ended": 7}
+    reading: dict[str, Any] = vars(Reading(**more).since(Reading(**counts)))
+    assert (reading["open"], reading["ended"], reading["up"]) == (4, 2, 4)
+    workload = Workload(np.array([[0, 1]]), np.ones((1, 2)), np.ones(3), tick=0)
+    found, _ = measured(monkeypatch, workload, 16.0, moves=0, ended=1)
+    lines = [goal.line() for goal in measures.goals(found) if "connections lost" in goal.what]
+    assert len(lines) == 2 and all("MISSED" in line for line in lines)
+    assert lines[0].startswith("connections lost in the first phase")
 
 
 def test_who_has_not_adopted_a_placement_counts() -> None:

@@ -242,8 +242,11 @@ def goals(found: dict[str, Any]) -> list[Goal]:
     memory = (two["broker_memory"] + two["cloud_memory"]) / 1e6
     moved = [phase for phase, has in found["moved"].items() if has]
     mixed = [Goal(f"views moved while the {phase} phase ran", 1.0, 0.0) for phase in moved]
+    ended = [(phase, found[phase]["ended"]) for phase in found["moved"] if found[phase]["ended"]]
+    lost = [Goal(f"connections lost in the {phase} phase", many, 0.0) for phase, many in ended]
     return [
         *mixed,
+        *lost,
         Goal("95 % have adopted a placement after", adopted, in_time, "s"),
         Goal("deployment", found["deployment"]["wire"] / 1e6, 0.5 if many else None, "MB"),
         Goal("rows sent, off plan.traffic() by", _off(sent, found["rows_due"]), 2.0, "%"),
