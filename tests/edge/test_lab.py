@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +23,8 @@ from anabranch.edge.definitions import Stream, View
 from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.ownership import Boundary
 from anabranch.edge.placements import Entry
-from anabranch.testing.lab import measures
+from anabranch.testing.lab import measures, report
+from anabranch.testing.lab.delays import Heard, delay_goals, spans_of
 from anabranch.testing.lab.lab import Lab, Reading
 from anabranch.testing.lab.line import Line
 from anabranch.testing.lab.measures import Goal, Load, _load, _predicted, _sizes, within
@@ -327,6 +329,48 @@ def test_who_has_not_adopted_a_placement_counts() -> None:
     found = asyncio.run(lab.adoption(0, patience=0.0)).tolist()
     assert found == [0.25, 0.5, np.inf]
     assert not Goal("95 % have adopted", within(found, 0.95), 1.0, "s").met
+
+
+def test_a_directive_is_timed_from_the_report_that_called_for_it() -> None:
+    """The newest of the streams that moved, of those before the entry; not one after it."""
+    clock = iter([100.0, 107.0, 108.5, 110.0])
+    heard = Heard(lambda cloud: None, lambda: next(clock))
+    for rates in ({"a": 1.0, "b": 1.0}, {"a": 5.0, "b": 1.0}, {"a": 5.0, "c": 2.0}, {"a": 6.0}):
+        heard(SimpleNamespace(rates=rates))
+    entry = Entry(1, moves=((0, "ann"),), written="1970-01-01T00:01:49+00:00")
+    assert spans_of(entry, heard, ["a", "b"], [0.25, np.inf]) == [2.25, None]
+    assert spans_of(entry, heard, ["c"], [0.25]) == [0.75]
+    assert spans_of(entry, heard, ["nobody"], [0.25]) == []
+    found = {"p50": 0.1, "p99": 0.2}
+    for spans, met in (([0.5] * 20, True), ([0.5] * 9 + [None], False), ([], False)):
+        goals = delay_goals(found, found, {"spans": spans})
+        assert [goal.met for goal in goals] == [True] * 4 + [met]
+
+
+def test_the_lab_measures_all_that_has_a_goal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Views in the cloud and reports too; what was found is written beside the goals."""
+    asked: list[Any] = []
+
+    async def timed(*given: Any, cloud: bool = False) -> dict[str, Any]:
+        asked.append((given[0], cloud))
+        return {"p50": 0.1, "p99": 0.2, "spans": [0.5]}
+
+    async def whole(*_: Any) -> dict[str, Any]:
+        return {}
+
+    for name, by in (("latency", timed), ("directives", timed), ("fleet", whole)):
+        monkeypatch.setattr(report, name, by)
+    monkeypatch.setattr(report, "goals", lambda found: [])
+    given = {"devices": 30, "workload": "friends", "flush": "1 second", "seconds": 9.0}
+    said: list[str] = []
+    more = {"round_trip": 0.08, "slower": 1.0, "processes": 1}
+    out = tmp_path / "lab.json"
+    assert asyncio.run(report.measure({**given, **more}, out, said.append, dict)) == 0
+    assert asked == [(20, False), (20, True), (20, False)]
+    assert sum("goal" in line for line in said) == 5
+    assert {"latency", "latency in the cloud", "directives"} <= json.loads(out.read_text()).keys()
 
 
 def test_a_goal_that_is_missed_says_so() -> None:

@@ -189,7 +189,13 @@ class Lab:
 
     # ------------------------------------------------------------ what can be done
 
-    async def deploy(self, workload: Workload, location: dict[str, str], cost: float = 1.0) -> int:
+    async def deploy(
+        self,
+        workload: Workload,
+        location: dict[str, str],
+        cost: float = 1.0,
+        download_cost: float | None = None,
+    ) -> int:
         """Have views run, each at its place: the number of the entry, once it is written.
 
         From there `decide` may move them, at this cost of a byte up or down; 0 keeps them there.
@@ -198,7 +204,8 @@ class Lab:
         self.cloud.keeper.state.add(streams, definitions, views)
         if self._decide is not None:  # asked for before they are there, it would place them
             wanted = tuple(streams), tuple(definitions), tuple(view for view, _ in views)
-            Requests(self.cloud.hub.control).write(Wishes(*wanted, cost, cost))
+            down = cost if download_cost is None else download_cost
+            Requests(self.cloud.hub.control).write(Wishes(*wanted, cost, down))
         return await self._written()
 
     def places(self) -> dict[str, str]:
