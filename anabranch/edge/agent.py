@@ -189,8 +189,8 @@ class Agent:
 
     def _kept(self, former: AgentState | None = None) -> AgentState:
         """As the outbox has it; `former` is that of this process, if it has had any."""
-        box, known = self._box, (self.device, self._box.incarnation)
-        return AgentState.restore(*known, *box.load(), former, token=box.token)
+        box, of = self._box, self.device
+        return AgentState.restore(of, box.incarnation, *box.load(), former=former, token=box.token)
 
     async def __aexit__(
         self,
