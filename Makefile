@@ -120,6 +120,7 @@ bench: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
 	$(BIN)/python -m benchmarks.correlate
 	$(BIN)/python -m benchmarks.place
+	$(BIN)/python -m benchmarks.place_deciding
 	$(BIN)/python -m benchmarks.nearest
 	$(BIN)/python -m benchmarks.text
 	$(BIN)/python -m benchmarks.asks

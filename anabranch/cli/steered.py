@@ -220,5 +220,7 @@ def _waits(view: View, asked: Wishes, keeper: KeeperState) -> bool:
 def _is_as_asked(view: View, asked: Wishes, book: Book, number: int) -> bool:
     """Whether what runs under a view's name is that view."""
     runs = book.views[number]
+    if (runs.definition, runs.shares) != (view.definition, view.shares):
+        return False
     inputs = [asked.streams[k].name for k in view.inputs]
-    return runs.shares == view.shares and inputs == [book.streams[k].name for k in runs.inputs]
+    return inputs == [book.streams[k].name for k in runs.inputs]

@@ -1,7 +1,6 @@
 """The device: keeps rows, sends what is asked for, computes the views that are placed here.
 
-A shell around `AgentState`, which decides. Here are the socket, the clock and the disk, and one
-rule: first commit, then send, then show.
+A shell around `AgentState`: socket, clock and disk. One rule: first commit, then send, then show.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from anabranch.calls import Check, Duration
 from anabranch.edge.agent_state import AgentState, Effects
 from anabranch.edge.clocks import microseconds_of, offset_of
 from anabranch.edge.frames import FrameError, decode_down
+from anabranch.edge.given import check_handler, place_problems, stream_name
 from anabranch.edge.mail import KEPT
 from anabranch.edge.naming import device_name
 from anabranch.edge.outbox import Outbox, OutboxFull
@@ -91,6 +91,7 @@ class Agent:
     ) -> None:
         check = Check()
         self.device = device_name(device)
+        check.problems += place_problems(broker, credentials, folder)
         self._broker, self._credentials, self._folder = broker, credentials, folder
         self._flush = check.duration("flush", flush) / 1e6
         self._full = check.choice("full", full, ["raise", "thin"])
@@ -118,6 +119,7 @@ class Agent:
 
         After a crash a result may come a second time, never not at all: its keys tell.
         """
+        check_handler(view, function)
         self._handlers.setdefault(view, []).append(function)
 
     async def put(
@@ -129,22 +131,21 @@ class Agent:
         go back within a stream; the clock of the device may. A feed, such as ``gps``, is this
         device's stream of it, ``gps[alice]``.
         """
-        stream = stream if "[" in stream else f"{stream}[{self.device}]"
+        stream = stream_name(stream, self.device)
         async with self._room:  # one looks, and all others wait for what it finds
             await self._make_room()
-        t = (
-            max(_now(), self._state.stream(stream).newest)
-            if time is None
-            else microseconds_of(time)
-        )
+        own = self._state.stream(stream)
+        t = own.time_at(_now()) if time is None else microseconds_of(time)
         room = 2.0 * (1.0 - self._box.size / self._box.limit) if self._full == "thin" else 1.0
-        if self._box.full or not self._state.stream(stream).fits(t, room):
+        if self._box.full or room < 1.0:
+            own.checked(t, values)  # what is no row is refused, and not counted as dropped
+        if self._box.full or not own.fits(t, room):
             if self._full == "raise":
                 raise OutboxFull(
                     f"the outbox is full, {self._box.size:,} bytes of {self._box.limit:,} are "
                     'used: connect, or give full="thin" or a larger limit='
                 )
-            self._state.stream(stream).dropped += 1
+            own.dropped += 1
             self.dropped[stream] = self.dropped.get(stream, 0) + 1
             return
         kept = self._enqueue(self._state.put(stream, t, values))
@@ -186,10 +187,10 @@ class Agent:
         self._tasks = [asyncio.create_task(self._guarded(loop)) for loop in loops]
         return self
 
-    def _kept(self) -> AgentState:
-        """As the outbox has it."""
-        box = self._box
-        return AgentState.restore(self.device, box.incarnation, *box.load(), token=box.token)
+    def _kept(self, former: AgentState | None = None) -> AgentState:
+        """As the outbox has it; `former` is that of this process, if it has had any."""
+        box, of = self._box, self.device
+        return AgentState.restore(of, box.incarnation, *box.load(), former=former, token=box.token)
 
     async def __aexit__(
         self,
@@ -259,7 +260,7 @@ class Agent:
         """A disk is full: nothing of what waits has happened, as if this had been killed."""
         self._reject(error)
         self._pending.clear()
-        self._state = self._kept()
+        self._state = self._kept(self._state)
         self._unheard = True  # where it is by now, so that the cloud sends again what is missing
 
     async def _send(self, content: bytes) -> None:

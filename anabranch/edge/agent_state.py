@@ -95,12 +95,19 @@ class AgentState:
         state: bytes | None,
         rows: Iterable[Row],
         frames: Iterable[tuple[int, bytes]],
+        former: AgentState | None = None,
         **options: int,
     ) -> AgentState:
-        """After a restart: the state that was kept, and all rows and frames that were."""
+        """After a restart: the state that was kept, and all rows and frames that were.
+
+        Without one `former` is what this process had: a device that left is not back by that, and
+        rows that were dropped are.
+        """
         agent = cls(device, incarnation, **options)
         if state is not None:
-            agent._load(state)
+            agent._load(state, restarted=former is None or not former._presence.left)
+        for own in former._own.values() if former is not None else ():
+            agent.stream(own.name).dropped = own.dropped
         for row in sorted(rows, key=lambda row: row.n):
             own = agent.stream(row.stream)
             own.note(row)
@@ -375,13 +382,13 @@ class AgentState:
         blob: bytes = msgpack.packb([_VERSION, *head, *rest])
         return blob
 
-    def _load(self, state: bytes) -> None:
+    def _load(self, state: bytes, restarted: bool) -> None:
         version, *form = msgpack.unpackb(state, strict_map_key=False)
         what = f"the state of device {self.device!r}"
         check_version(what, version, _VERSION, "begin a new outbox")
         self.epoch, self._begun, self._seen, self._stopped, self._adopted, self._had = form[:6]
         left, sending, uploads, own, outgoing, evaluator = form[6:]
-        self._presence.load(left)
+        self._presence.load(left, restarted)
         self._sending.load(sending)
         self._uploads = tuple((stream, share, until) for stream, share, until in uploads)
         self._own = {one.name: one for one in map(OwnStream.from_form, own)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from anabranch.calls import is_whole
 from anabranch.errors import InvalidCall
 
 __all__ = ["microseconds_of", "offset_of"]
@@ -37,7 +38,10 @@ def microseconds_of(time: datetime | int) -> int:
     (2000000, 7)
     """
     if not isinstance(time, datetime):
-        return time
+        if not is_whole(time, 0):
+            problem = "time must be a datetime or whole microseconds since 1970"
+            raise InvalidCall("put", [f"{problem}, got {time!r}"])
+        return int(time)
     if time.tzinfo is None:
         raise InvalidCall("put", [f"time must have a time zone, got {time!r}"])
     return (time - _EPOCH) // timedelta(microseconds=1)

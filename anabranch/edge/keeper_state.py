@@ -128,11 +128,14 @@ class KeeperState:
         self._wishes = replace(wish, moves=moves, removed=(*wish.removed, view))
         return True
 
-    def without(self, devices: Iterable[str]) -> None:
-        """End the views over streams of devices that have left; until they are back none begins."""
+    def without(self, devices: Mapping[str, bool]) -> None:
+        """End the views over streams of devices that have left; until they are back none begins.
+
+        Of those of which that is not sure, none ends either.
+        """
         self.left, book = frozenset(devices), self._book
         mine = [k for k, stream in enumerate(book.streams if self.left else ())]
-        mine = [k for k in mine if book.streams[k].home in self.left]
+        mine = [k for k in mine if devices.get(book.streams[k].home)]
         for view in sorted({view for stream in mine for view in book.by_stream.get(stream, ())}):
             if book.place(view) != NOWHERE and self.remove(view):
                 self.because({"rule": "bye"})

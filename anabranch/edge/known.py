@@ -28,17 +28,20 @@ class KnownDevice:
     asked: int = -1  # the frame for which a rewind was asked
     unacked: int = 0
     left: bool = False  # whether it said that it leaves, and not that it is back
+    said: bool = False  # likewise, by its newest frame that is here
     check: int = 0  # checksum of the newest frame
     given: int = 0  # the largest incarnation that was given to it
     token: int = -1  # to whom
     generation: int = 0
     former: int = -1  # the incarnation before
     introduced: int = -1  # the last generation whose mailbox says that its incarnation is known
+    until: int = 0  # frames before this one are sent again, or may be
 
     def begin(self, incarnation: int) -> None:
         """Another outbox than before, whose rows are newer."""
         self.former, self.incarnation = self.incarnation, incarnation
-        self.next, self.asked, self.left, self.check, self.introduced = 0, -1, False, 0, -1
+        self.next, self.asked, self.check, self.introduced = 0, -1, 0, -1
+        self.left, self.said, self.until = False, False, 0
         self.newest = self.latest
 
     def give(self, token: Any, generation: int) -> dict[int, int]:
@@ -64,4 +67,16 @@ class KnownDevice:
             if good and said[0] == generation:
                 self.generation, self.next, self.check = said
                 self.asked = -1
+                following = up.extras.get("hello")
+                self.until = following if type(following) is int else 0
         return self.generation == generation
+
+    def hears(self, bye: Any) -> None:
+        """What a frame says of leaving; one that is sent again may have been taken back since."""
+        self.said = bye if type(bye) is bool else self.said
+        if self.next >= self.until:
+            self.left = self.said
+
+    def is_caught_up(self, generation: int) -> bool:
+        """Whether all is here that it had to say when it began in this generation."""
+        return self.generation == generation and self.next >= self.until

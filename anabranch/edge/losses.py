@@ -8,12 +8,26 @@ from typing import Any
 from anabranch.edge.definitions import Stream
 from anabranch.edge.known import LATE_ROWS
 
-__all__ = ["Losses"]
+__all__ = ["Losses", "reported"]
 
 _USUAL = {"frames that were there", "frames after a gap", "entries out of order"}
 """What every lost connection brings, and what is sent again."""
 _KEPT = {"waits for space", "frames kept beside the broker"}
 """What says that the broker is full; nothing is left out."""
+
+
+def reported(device: str, losses: Any, streams: Sequence[Stream]) -> dict[str, int]:
+    """What a device says of rows of its own: how many do not fit, how many were dropped."""
+    found = {}
+    for number, counts in losses.items() if isinstance(losses, dict) else ():
+        # Anybody who is enrolled may send anything.
+        known = type(number) is int and 0 <= number < len(streams)
+        whole = isinstance(counts, list) and [type(one) for one in counts] == [int, int]
+        if known and streams[number].home == device and whole:
+            for what, count in zip(("do not fit", "a full device dropped"), counts, strict=True):
+                if count > 0:
+                    found[f"rows of {streams[number].name} that {what}"] = count
+    return found
 
 
 class Losses:
@@ -22,9 +36,8 @@ class Losses:
     Examples
     --------
     >>> losses, streams = Losses(), [Stream("gps[ann]", "ann", {})]
-    >>> losses.report("ann", {0: [2, 0]}, streams)
     >>> counts = {"late rows of gps[ann]": 3, "sections of a foreign stream": 12,
-    ...           "frames that were there": 7}
+    ...           "frames that were there": 7} | reported("ann", {0: [2, 0]}, streams)
     >>> for line in losses.due(counts): print(line)
     gps[ann]: rows came after the watermark and are left out; the story counts them
     left out so far: sections of a foreign stream, 12
@@ -36,25 +49,11 @@ class Losses:
 
     def __init__(self) -> None:
         self._said: dict[str, int] = {}  # how many digits the last count had that was said
-        self._reported: dict[str, int] = {}
         self._summed: dict[str, dict[str, int]] = {}  # for the story
-
-    def report(self, device: str, losses: Any, streams: Sequence[Stream]) -> None:
-        """What a device says of rows of its own: how many do not fit, how many were dropped."""
-        for number, counts in losses.items() if isinstance(losses, dict) else ():
-            # Anybody who is enrolled may send anything.
-            known = type(number) is int and 0 <= number < len(streams)
-            whole = isinstance(counts, list) and [type(one) for one in counts] == [int, int]
-            if known and streams[number].home == device and whole:
-                for what, count in zip(
-                    ("do not fit", "a full device dropped"), counts, strict=True
-                ):
-                    if count > 0:
-                        self._reported[f"rows of {streams[number].name} that {what}"] = count
 
     def due(self, counts: Mapping[str, int]) -> Iterator[str]:
         """What is to be said now: what is new, and what has grown tenfold."""
-        for what, count in [*counts.items(), *self._reported.items()]:
+        for what, count in counts.items():
             digits = len(str(count))
             if what in _USUAL or digits <= self._said.get(what, 0):
                 continue
@@ -73,7 +72,7 @@ class Losses:
         others = {what: n for what, n in counts.items() if what not in _USUAL | _KEPT | late.keys()}
         found = {
             "late": {what.removeprefix(LATE_ROWS): n for what, n in late.items()},
-            "left out": others | self._reported,
+            "left out": others,
         }
         found = {what: numbers for what, numbers in found.items() if numbers}
         before, self._summed = self._summed, found

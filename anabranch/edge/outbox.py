@@ -62,7 +62,8 @@ class Outbox:
     release_after
         Seconds between an acknowledgement and a later one that lets go of its frame: ten sync
         intervals of the broker, which may lose what it has not synced when its power is cut. While
-        the cloud is silent nothing is let go of.
+        the cloud is silent nothing is let go of. Only the time counts in which the outbox is open:
+        a clock that is set forward, or was wrong before a restart, ages nothing.
 
     Examples
     --------
@@ -108,6 +109,8 @@ class Outbox:
         self._log = 2 * pages * self._page  # a commit that begins below the bound may end above it
         self._base.execute(f"PRAGMA wal_autocheckpoint = {pages}")
         self._base.execute(f"PRAGMA journal_size_limit = {self._log}")
+        (acked,) = self._base.execute("SELECT max(acked) FROM frames").fetchone()
+        self._opened = time.monotonic() - (acked or 0.0)  # acknowledgements go on from the newest
         self.size = self._size()
 
     def _check_version(self, path: Path) -> None:
@@ -189,7 +192,7 @@ class Outbox:
                 run("UPDATE frames SET acked = NULL")
             run(
                 "UPDATE frames SET acked = ? WHERE number <= ? AND acked IS NULL",
-                (time.time(), freed),
+                (time.monotonic() - self._opened, freed),
             )
         self._done.update(done or {})
         self.size = self._size()

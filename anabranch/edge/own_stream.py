@@ -18,6 +18,7 @@ from anabranch.errors import InvalidCall
 __all__ = ["OwnStream", "Row", "due_losses", "portion", "row_size"]
 
 _MOST = 500_000  # bytes of a row: the broker takes messages of a megabyte
+_SHOWN = 60  # letters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,26 @@ class OwnStream:
         tick = 0 if self.declared is None else self.declared.tick
         return bool(sampled(np.array([t]), tick, share)[0])
 
-    def row(self, t: int, values: Mapping[str, Any], stamp: int | None) -> Row:
-        """The next row, numbered; raises `InvalidCall` if it cannot be."""
+    def time_at(self, now: int) -> int:
+        """The time of a row that is made now, by a clock that may have been set back."""
+        return max(now, self.earliest)
+
+    def checked(self, t: int, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of a row as they are kept; raises `InvalidCall` if it cannot be."""
+        kept = {name: _kept(value) for name, value in values.items()}
         problems = self._time_problems(t)
-        if (size := row_size(values)) > _MOST:
+        problems += [_strange(name, values[name]) for name in kept if kept[name] is None]
+        if not problems and (size := row_size(kept)) > _MOST:
             problems.append(f"the row has about {size:,} bytes, and {_MOST:,} can be sent")
-        if self.declared is not None:
-            problems += self._value_problems(values, self.declared)
+        if not problems and self.declared is not None:
+            problems += self._value_problems(kept, self.declared)
         if problems:
             raise InvalidCall(f"put({self.name!r})", problems)
-        row = Row(self.name, self.following, t, stamp, dict(values))
+        return kept
+
+    def row(self, t: int, values: Mapping[str, Any], stamp: int | None) -> Row:
+        """The next row, numbered; raises `InvalidCall` if it cannot be."""
+        row = Row(self.name, self.following, t, stamp, self.checked(t, values))
         self.note(row)
         return row
 
@@ -206,6 +217,37 @@ def portion(rows: list[Row], most: int) -> int:
         if size > most and count:
             return count
     return len(rows)
+
+
+def _kept(value: Any) -> Any:
+    """A value as the outbox can write it; None if it cannot."""
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.ndim == 1 and value.dtype.kind in "biuf" else None
+    if isinstance(value, (list, tuple)):
+        found = [None if isinstance(one, (str, list, tuple)) else _kept(one) for one in value]
+        return None if None in found else found
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, str):
+        return value if value.isascii() or _is_unicode(value) else None
+    if isinstance(value, int):
+        return value if -(1 << 63) <= value < 1 << 63 else None
+    return value if isinstance(value, float) else None
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _strange(name: str, value: Any) -> str:
+    shown = text if len(text := repr(value)) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return (
+        f"column {name!r} must be a text, a boolean, a number of at most 64 bits or a list of "
+        f"numbers, got {shown}"
+    )
 
 
 def _is_vector(value: Any) -> bool:

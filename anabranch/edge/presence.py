@@ -16,9 +16,13 @@ class Presence:
     >>> presence.leave()
     >>> presence.due(), presence.due(), presence.left
     ({'bye': True}, {}, True)
-    >>> presence.load(True)   # after a restart
-    >>> presence.due(), presence.left
+    >>> again = Presence()
+    >>> again.load(presence.to_form())   # after a restart
+    >>> again.due(), again.left
     ({'bye': False}, False)
+    >>> again.load(presence.to_form(), restarted=False)
+    >>> again.due(), again.left
+    ({}, True)
     """
 
     def __init__(self) -> None:
@@ -29,13 +33,15 @@ class Presence:
         """It leaves, for now."""
         self.left = self.waiting = True
 
-    def to_form(self) -> bool:
-        """What `load` takes: whether it must say that it is back, once it starts again."""
-        return self.left or self.waiting
+    def to_form(self) -> int:
+        """What `load` takes; not 0 if it must say that it is back, once it starts again."""
+        return 2 * self.left + self.waiting
 
-    def load(self, left: bool) -> None:
-        """It starts again; it may have left before."""
-        self.left, self.waiting = False, left
+    def load(self, form: int, restarted: bool = True) -> None:
+        """As it was; if it has started again it is back, and says so if it had left."""
+        self.left, self.waiting = bool(form & 2), bool(form & 1)
+        if restarted:
+            self.left, self.waiting = False, bool(form)
 
     def due(self) -> dict[str, Any]:
         """What is to be said now."""

@@ -20,6 +20,7 @@ from anabranch.edge.copies import FORGOTTEN, TAKEN_OVER
 from anabranch.edge.definitions import listed
 from anabranch.edge.frames import NOTHING, Output, Up
 from anabranch.edge.known import LATE_ROWS, KnownDevice
+from anabranch.edge.losses import reported
 from anabranch.edge.mail import Covered, Mail, Message
 from anabranch.edge.ownership import CLOUD, EARLIEST, NOWHERE
 from anabranch.edge.placements import Entry
@@ -29,7 +30,7 @@ from anabranch.errors import StateMismatch
 
 __all__ = ["RECOVER", "Covered", "Message", "RelayState"]
 
-_VERSION = 4
+_VERSION = 5
 RECOVER = "stop `anabranch edge serve` and run `anabranch edge recover`"
 _UNACKED = 64  # frames of a device after which it is told, if there is nothing else to say
 
@@ -43,7 +44,7 @@ class RelayState:
         self.buckets, self.generation = buckets, generation
         self.book = Book()
         self.passed = 0  # rows to devices, since the start
-        self.counts: Counter[str] = Counter()  # late rows, frames that were dropped, and why
+        self.counts: Counter[str] = Counter()  # late rows, frames and rows left out, and why
         self._mail = Mail(covered, generation)
         self._devices: dict[str, KnownDevice] = {}
         self._batches: dict[int, int] = {}
@@ -170,9 +171,9 @@ class RelayState:
         return found
 
     @property
-    def left(self) -> list[str]:
-        """Devices that have left, and are not back."""
-        return [name for name, known in self._devices.items() if known.left]
+    def left(self) -> dict[str, bool]:
+        """Devices that have left and are not back; whether that is sure, since a recovery."""
+        return {n: of.is_caught_up(self.generation) for n, of in self._devices.items() if of.left}
 
     def stop(self, device: str, seen: int) -> None:
         """A device asks for what nobody keeps: whoever has seen no more than this went back."""
@@ -305,10 +306,10 @@ class RelayState:
             self._direct(retired)
             for stream in {s for view in retired for s in self.book.views[view].inputs}:
                 self._forward(self._watermark_of(stream), EARLIEST)
+        known.hears(up.extras.get("bye"))
         if up.extras:
+            self.counts |= reported(device, up.extras.get("losses"), self.book.streams)
             self._reports.append((device, {**up.extras, "late": ()}))  # it says itself what is
-            if type(bye := up.extras.get("bye")) is bool:
-                known.left = bye
         if known.unacked >= _UNACKED:
             self.acknowledge(device)
 

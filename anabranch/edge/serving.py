@@ -107,7 +107,6 @@ class Cloud:
                 known = type(number) is int and 0 <= number < len(streams)
                 if known and streams[number].home == device and is_number(rate):
                     self.rates[streams[number].name] = max(float(rate), 0.0)
-            self._losses.report(device, extras.get("losses"), streams)
             ahead: Any = extras.get("clock")
             if is_number(ahead) and abs(ahead) > _SKEW:
                 if device not in self.clocks:

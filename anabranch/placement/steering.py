@@ -107,6 +107,8 @@ class Steering:
         self._reported: dict[str, dict[float, float]] = {}
         self._used: dict[str, dict[float, float]] = {}  # the reports that the plan is made of
         self._views: dict[str, Running] = {}
+        self._at: dict[str, str] = {}  # the places of views that run
+        self._recent: list[Running] = []  # those that are moving, or have moved
         self._homes: dict[str, str] = {}
         self._switcher: Switcher | None = None
         self._now: float | None = None
@@ -141,14 +143,14 @@ class Steering:
             Devices that are not there.
         """
         before, self._views = self._views, {view.name: view for view in views}
+        same = self._is_alike(before) and self._homes == dict(homes)
         elapsed, self._now = 0.0 if self._now is None else max(now - self._now, 0.0), now
         if not self._views:
             self._switcher = None
             return []
-        same = before.keys() == self._views.keys() and self._homes == dict(homes)
         self._homes = dict(homes)
         changes = self._changed()
-        at = {name: view.place for name, view in self._views.items() if view.place is not None}
+        at = self._at
         forced = self._follow(at, same)
         assert self._switcher is not None
         hold = self._held(now, offline)
@@ -158,6 +160,22 @@ class Steering:
         if not forced and not moves:
             return begun
         return begun + [one for one in self._moved(forced + moves, places) if one.view not in hold]
+
+    def _is_alike(self, before: Mapping[str, Running]) -> bool:
+        """Whether views are there for which the plan was made: over the same rows.
+
+        A window counts as well: one that is long stays in the cloud.
+        """
+        views = self._views
+        if before == views:  # as a rule, and quickly: most are the same objects
+            return True
+        running = [view for view in views.values() if view.place is not None]
+        self._at = {view.name: view.place for view in running if view.place is not None}
+        self._recent = [one for one in running if not one.has_moved or one.since > -math.inf]
+        if before.keys() != views.keys():
+            return False
+        pairs = ((before[name], view) for name, view in views.items())
+        return all(_demand(old) == _demand(new) for old, new in pairs if old is not new)
 
     def _moved(self, moves: list[Move], places: np.ndarray) -> list[Decision]:
         """Moves with their causes; `places` are those before them."""
@@ -221,6 +239,8 @@ class Steering:
         found = set()
         for stream, report in self._reported.items():
             used = self._used.get(stream, _UNKNOWN)
+            if report == used:
+                continue
             if report.keys() != used.keys() or any(
                 abs(rate - used[share]) > _CHANGED * max(used[share], rate)
                 for share, rate in report.items()
@@ -233,7 +253,7 @@ class Steering:
         """Adopt a plan if views or devices have changed, or views are not where they should be."""
         if self._switcher is not None and same:
             here = self._switcher.location
-            if all(here[name] == where for name, where in at.items()):
+            if here == at or all(here[name] == where for name, where in at.items()):
                 return []
         up, down = self._costs
         long = {name: CLOUD_NAME for name, view in self._views.items() if view.window > _LONGEST}
@@ -257,16 +277,16 @@ class Steering:
             for stream, home in self._homes.items()
             if home in offline or stream not in self._reported
         }
-        return [
-            name
-            for name, view in self._views.items()
-            if view.place is not None
-            and (
-                not view.has_moved
-                or now - view.since < view.window + _ADOPTION  # its rows are yet sent twice
-                or not stuck.isdisjoint(view.inputs)
-            )
+        held = [
+            view.name
+            for view in self._recent
+            # Else its rows are sent twice no more.
+            if not view.has_moved or now - view.since < view.window + _ADOPTION
         ]
+        if stuck:
+            views = self._views
+            held += [name for name in self._at if not stuck.isdisjoint(views[name].inputs)]
+        return held
 
     def _price(self, name: str, origin: str, target: str) -> float:
         """What a move sends more than staying would, while the old place is served as before.
@@ -306,6 +326,10 @@ class Steering:
             why = f"it can no longer be {_at(move.origin)}"
         cause = {"why": why, "account": move.account, "price": price, "saves": saves, **saved}
         return Decision(move.view, move.origin, move.target, cause)
+
+
+def _demand(view: Running) -> tuple[Any, ...]:
+    return view.inputs, view.shares, view.window
 
 
 def _known(costs: Any, homes: Mapping[str, str]) -> Any:

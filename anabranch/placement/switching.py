@@ -100,9 +100,10 @@ class Switcher:
     @property
     def location(self) -> dict[Any, Any]:
         """Where views are now."""
-        named = self.places[: len(self.best.location)]
-        names = [self.best.graph.device_name(int(k)) for k in named]
-        return dict(zip(self.best.location, names, strict=True))
+        graph, views = self.best.graph, self.best.location
+        at, device = np.unique(self.places[: len(views)], return_inverse=True)
+        names = [graph.device_name(k) for k in at.tolist()]  # fewer devices than views
+        return dict(zip(views, map(names.__getitem__, device.tolist()), strict=True))
 
     @property
     def cost(self) -> float:
@@ -205,6 +206,8 @@ class Switcher:
 
     def _held(self, hold: Any) -> dict[Any, Any]:
         """Where the views are that cannot move now."""
+        if isinstance(hold, (list, tuple)) and not hold:
+            return {}
         at = self.location
         several = isinstance(hold, Collection) and not isinstance(hold, (str, bytes))
         views = list(hold) if several else [hold]

@@ -81,7 +81,7 @@ def predicted(users: int) -> list[dict[str, Any]]:
     return lines
 
 
-async def measured(users: int, seconds: float) -> dict[str, Any]:
+async def measured(users: int, seconds: float, processes: int) -> dict[str, Any]:
     """All in the cloud and ours, run and counted."""
     pairs = np.column_stack(social.zipf_graph(users))
     need = np.maximum(np.column_stack(social.rates(MEASURED, len(pairs))), LEAST)
@@ -90,7 +90,7 @@ async def measured(users: int, seconds: float) -> dict[str, Any]:
     places = {"all in the cloud": None, "ours": dict(workload.plan().location)}
     for name, location in places.items():
         at = location or {workload.name(view): "cloud" for view in range(len(pairs))}
-        async with Lab(users) as lab:
+        async with Lab(users, processes=processes) as lab:
             await lab.adoption(await lab.deploy(workload, at))
             before = await lab.read()
             await lab.put(workload, seconds)
@@ -114,9 +114,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--devices", type=int, help="run so many, in place of predicting")
     parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--processes", type=int, default=2, help="that run the devices")
     options = parser.parse_args()
     if options.devices:
-        results = asyncio.run(measured(options.devices, options.seconds))
+        run = measured(options.devices, options.seconds, options.processes)
+        results = asyncio.run(run)
         text = json.dumps({**results, "origin": origin()}, indent=1)
         (RESULTS / "against-measured.json").write_text(text + "\n")
         print({name: round(value, 2) for name, value in results.items() if name[:5] == "fewer"})

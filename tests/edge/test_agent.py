@@ -6,16 +6,18 @@ import asyncio
 import re
 import subprocess
 import sys
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
 from anabranch.edge import Agent
 from anabranch.edge.certificates import client_context, issue, make_authority
+from anabranch.edge.definitions import Stream
 from anabranch.edge.outbox import Outbox, OutboxFull
 from anabranch.errors import AnabranchError, InvalidCall
 
@@ -105,10 +107,108 @@ def test_times_must_not_go_back(credentials: Path, tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_a_put_that_cannot_be_is_refused_before_anything_else(
+    credentials: Path, tmp_path: Path, full: bool
+) -> None:
+    """Also of a stream with a tick, and where a full outbox would drop it."""
+
+    async def story() -> None:
+        async with agent(credentials, tmp_path, full="thin") as made:
+            tick = Stream("gps[alice]", "alice", {"x": "double"}, tick=1_000_000)
+            made._state.stream("gps[alice]").declared = tick
+            made._box.limit = 1 if full else made._box.limit
+            for wrong in (1.5, "x", True, -1, 1 << 70, date(2026, 1, 1), float("nan")):
+                with pytest.raises(InvalidCall, match="whole microseconds since 1970, got"):
+                    await made.put("gps", time=wrong, x=1.0)  # type: ignore[arg-type]
+            for stream in (None, 5, "", b"gps"):
+                with pytest.raises(InvalidCall, match="stream must be the name of a feed"):
+                    await made.put(stream, x=1.0)  # type: ignore[arg-type]
+            with pytest.raises(InvalidCall, match="column 'x' must be a finite number"):
+                await made.put("gps", x="fast")
+            assert not made.dropped
+
+    asyncio.run(story())
+
+
+def test_values_that_cannot_be_kept_are_refused_and_numpys_are_kept(
+    credentials: Path, tmp_path: Path
+) -> None:
+    """A view may not have asked for the stream yet; nothing of it may stop the agent."""
+    good = {
+        "whole": np.int64(3),
+        "real": np.float32(0.5),
+        "yes": np.bool_(True),
+        "xy": np.array([1.0, 2.0]),
+        "mixed": (np.int32(1), 2.5),
+    }
+
+    async def story() -> None:
+        async with agent(credentials, tmp_path) as made:
+            for wrong in (None, object(), {"a": 1}, 1 << 70, "\ud800", b"x", ["a"], np.eye(2)):
+                with pytest.raises(InvalidCall, match="column 'x' must be a text, a boolean,"):
+                    await made.put("gps", x=wrong)
+            await made.put("gps", time=np.int64(1 << 60), **good)  # type: ignore[arg-type]
+            assert made._error is None
+
+    asyncio.run(story())
+    box = Outbox(tmp_path)
+    [row] = box.load()[1]
+    box.close()
+    kept = {"whole": 3, "real": 0.5, "yes": True, "xy": [1.0, 2.0], "mixed": [1, 2.5]}
+    assert row.values == kept and row.t == 1 << 60
+
+
+def test_a_row_without_a_time_is_taken_though_the_clock_went_back(
+    credentials: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a stream that was quiet, and whose watermark went on with the clock."""
+    now = [2_000_000_000_000_000]
+    monkeypatch.setattr("anabranch.edge.agent._now", lambda: now[0])
+
+    async def story() -> None:
+        async with agent(credentials, tmp_path) as made:
+            await made.put("gps", x=1.0)
+            now[0] += 60_000_000
+            made._state.flush(now[0])
+            now[0] -= 3_600_000_000
+            await made.put("gps", x=2.0)
+            own = made._state.stream("gps[alice]")
+            assert own.newest == 2_000_000_000_000_000 + 59_000_001
+
+    asyncio.run(story())
+
+
+def test_a_full_disk_takes_back_neither_a_bye_nor_what_was_dropped(
+    credentials: Path, tmp_path: Path
+) -> None:
+    """Both have happened in this process, whatever becomes of the rows that wait."""
+
+    async def story() -> None:
+        async with agent(credentials, tmp_path) as made:
+            made._state._seen = 0  # the cloud has been heard
+            await made._enqueue(made._state.leave())
+            assert made._state._presence.left and not made._state._presence.waiting
+            made._state.stream("gps[alice]").dropped = 3
+            made._undo(OutboxFull("full"))
+            assert made._state.stream("gps[alice]").dropped == 3
+            assert made._state._presence.left and made._state._presence.due() == {}
+        async with agent(credentials, tmp_path) as made:
+            made._undo(OutboxFull("full"))  # before it could say that it is back
+            assert made._state._presence.due() == {"bye": False}
+
+    asyncio.run(story())
+
+
 def test_a_wrong_call_names_all_problems(credentials: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidCall, match="2 problems") as error:
         agent(credentials, tmp_path, full="drop", flush="soon")
     assert "full must be 'raise' or 'thin'" in str(error.value)
+    with pytest.raises(InvalidCall, match="4 problems"):
+        Agent("alice", broker=5, credentials=3, folder=None, limit=1.5)  # type: ignore[arg-type]
+    made = agent(credentials, tmp_path)
+    with pytest.raises(InvalidCall, match="2 problems"):
+        made.on(None, "print")  # type: ignore[arg-type]
 
 
 def test_a_folder_without_credentials_is_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.frames import VERSION, Down, FrameError, Up, decode_up, encode_down, encode_up
 from anabranch.edge.mail import fresh_results
 from anabranch.edge.placements import Entry
+from anabranch.edge.recovery import recovered
 from anabranch.edge.relay_state import Covered, RelayState
 from anabranch.edge.sections import Results
 
@@ -225,14 +226,14 @@ def test_a_device_that_leaves_says_so_until_it_comes_back() -> None:
     ann = talk.agents["ann"]
     ann.put("gps[ann]", 50, {"x": 1.0})
     talk.sent("ann", ann.leave())
-    assert talk.relay.left == ["ann"] and talk.relay.book.watermark(0) < 50
+    assert talk.relay.left == {"ann": True} and talk.relay.book.watermark(0) < 50
     again = RelayState.restore(
         talk.relay.snapshot(),
         {"m.ann": Covered(9, 99), "m.bob": Covered(9, 99), "in.0": Covered(9, 99)},
     )
-    assert again.left == ["ann"]
+    assert again.left == {"ann": True}
     again.frame(200, "ann", Up(2, -1, -1, -1, extras={"hello": 0}))
-    assert again.left == []
+    assert again.left == {}
 
 
 def test_a_device_that_starts_again_after_it_left_is_back() -> None:
@@ -244,16 +245,43 @@ def test_a_device_that_starts_again_after_it_left_is_back() -> None:
     talk.sent("ann", kept)
     ann.put("gps[ann]", 50, {"x": 1.0})
     talk.sent("ann", ann.flush(60))
-    assert talk.relay.left == ["ann"]
+    assert talk.relay.left == {"ann": True}
     frames = list(ann._sending.kept.items())
     again = AgentState.restore("ann", 1, ann.flush(60).state, [], frames, slack=0)
     talk.sent("ann", again.connect())
-    assert talk.relay.left == ["ann"]
+    assert talk.relay.left == {"ann": True}
     talk.sent("ann", again.flush(70))
-    assert talk.relay.left == []
+    assert talk.relay.left == {}
     state = again.flush(80).state
     third = AgentState.restore("ann", 1, state, [], again._sending.kept.items(), slack=0)
     assert third.flush(90).frames == []  # it has been said once
+
+
+def test_a_bye_that_is_sent_again_after_a_recovery_ends_nothing() -> None:
+    """Ann left and came back before the broker lost messages; what she says after that counts."""
+    former = RelayState(1)
+    former.entry(1, FIRST)
+    former.frame(2, "ann", Up(1, -1, -1, -1, extras={"hello": 0}))
+
+    def say(relay: RelayState, number: int, **extras: Any) -> dict[str, bool]:
+        before = relay._devices["ann"].check
+        frame = encode_up(Up(1, number, 0, -1, extras=extras, before=before))
+        relay.frame(relay.position + 1, "ann", decode_up(frame))
+        return dict(relay.left)
+
+    assert [say(former, n, bye=n == 0) for n in range(1)] == [{"ann": True}]
+    former.flush()
+    for known, uncertain in ((None, {}), (former, {"ann": False})):
+        relay = recovered(known, [FIRST], 1, {}, 1, {"ann": 1})
+        assert relay.left == uncertain
+        hello = {"hello": 3, "again": [1, 0, 0]}
+        relay.frame(relay.position + 1, "ann", Up(1, -1, -1, -1, extras=hello))
+        assert [say(relay, n, **({"bye": n == 0} if n != 1 else {})) for n in range(3)] == [
+            uncertain,
+            uncertain,
+            {},
+        ]
+        assert say(relay, 3, bye=True) == {"ann": True}
 
 
 def test_a_device_that_has_had_nothing_of_its_mailbox_sends_no_frame() -> None:
@@ -265,7 +293,7 @@ def test_a_device_that_has_had_nothing_of_its_mailbox_sends_no_frame() -> None:
     new.clock = 2.5
     assert not new.leave().frames and not new.flush(5).frames and new.waiting
     talk.sent("ann", hello)
-    assert talk.relay.left == []
+    assert talk.relay.left == {}
     assert new.seen >= 0
     extras = [decode_up(content).extras for _, content in new.flush(10).frames]
     assert extras == [{"clock": 2.5, "bye": True}]

@@ -20,6 +20,7 @@ from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.frames import VERSION, Down, FrameError, Up, decode_up, encode_up
 from anabranch.edge.keeper import Keeper
 from anabranch.edge.keeper_state import KeeperState
+from anabranch.edge.losses import reported
 from anabranch.edge.mail import base_of
 from anabranch.edge.ownership import EARLIEST
 from anabranch.edge.placements import Entry, PlacementLog
@@ -490,7 +491,7 @@ def test_what_a_new_outbox_has_to_say_waits_for_its_incarnation() -> None:
     [(_, content)] = said.frames
     assert decode_up(content).extras == {"bye": True} and agent.waiting
     talk(agent, relay, said)
-    assert relay.left == ["ann"]
+    assert relay.left == {"ann": True}
 
 
 def test_a_frame_without_an_incarnation_is_counted() -> None:
@@ -614,14 +615,24 @@ def test_a_device_says_which_rows_it_left_out(
     assert restored.unfit == {"gps[ann]": 1}
     talk(agent, relay, agent.flush(6))
     assert not agent.flush(7).frames  # it is said once
+    assert reported("bob", {0: [9, 9]}, STREAMS) == {}  # of a stream that is not his
+    assert reported("ann", {0: "many", 7: [1, 1]}, STREAMS) == {}
+    relay.flush()
+    relay.reports()
+    # The hub starts again before it has written an entry: the next one says it all the same.
+    relay = RelayState.restore(relay.snapshot(), relay.covered)
     cloud = cloud_of(relay, tmp_path)
-    cloud._losses.report("bob", {0: [9, 9]}, STREAMS)  # of a stream that is not his
-    cloud._losses.report("ann", {0: "many", 7: [1, 1]}, STREAMS)
     cloud._take_reports()
     assert capsys.readouterr().err.splitlines() == [
         "left out so far: rows of gps[ann] that do not fit, 1",
         "left out so far: rows of gps[ann] that a full device dropped, 2",
     ]
+    cloud.keeper.state.presume(0, 10**15)
+    entry = cloud.keeper.state.next_entry()
+    assert entry is not None and entry.cause["left out"] == {
+        "rows of gps[ann] that do not fit": 1,
+        "rows of gps[ann] that a full device dropped": 2,
+    }
 
 
 def test_a_relay_lets_nothing_pass_that_would_break_a_place() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +23,8 @@ from anabranch.edge.definitions import Stream, View
 from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.ownership import Boundary
 from anabranch.edge.placements import Entry
-from anabranch.testing.lab import measures
+from anabranch.testing.lab import measures, report
+from anabranch.testing.lab.delays import Heard, delay_goals, spans_of
 from anabranch.testing.lab.lab import Lab, Reading
 from anabranch.testing.lab.line import Line
 from anabranch.testing.lab.measures import Goal, Load, _load, _predicted, _sizes, within
@@ -59,8 +61,11 @@ def test_a_line_delays_and_counts_both_ways() -> None:
         counts = line.counts()
         assert counts["up"] == 107 and counts["connections"] == counts["open"] == 1
         assert counts["up_packets"] >= 2 and counts["down_packets"] >= 2
-        line.close()
+        line.ends.copy().pop().end()
         assert await reader.read() == b""  # the end of the connection
+        after = line.counts()
+        assert after["open"] == 0 and after["up"] == 107  # what was carried is not forgotten
+        line.close()
         writer.close()
         await writer.wait_closed()
         server.close()
@@ -159,7 +164,11 @@ def test_a_phase_is_predicted_from_its_rates_and_the_phase_before() -> None:
 
 
 def measured(
-    monkeypatch: pytest.MonkeyPatch, workload: Workload, seconds: float, moves: int
+    monkeypatch: pytest.MonkeyPatch,
+    workload: Workload,
+    seconds: float,
+    moves: int,
+    ended: int = 0,
 ) -> tuple[dict[str, Any], list[float]]:
     """What `fleet` finds of a hub that is made up, and for how long rows were put each time.
 
@@ -186,7 +195,7 @@ def measured(
 
         def places(self) -> dict[str, str]:
             place = f"d{(min(len(puts), moves) + 1) // 2 % 2:05d}"
-            return dict.fromkeys(map(workload.name, range(2)), place)
+            return dict.fromkeys(map(workload.name, range(len(workload.pairs))), place)
 
         async def put(self, workload: Workload, seconds: float) -> dict[str, list[int]]:
             rows = {}
@@ -200,6 +209,7 @@ def measured(
             counted += 100
             names = Reading.__dataclass_fields__
             counts: dict[str, Any] = {name: counted * (name != "open") for name in names}
+            counts["ended"] = ended * counted
             return Reading(**counts)
 
     async def at_once(_: float) -> None:
@@ -286,6 +296,21 @@ def test_workloads_have_each_pair_once_and_nobody_with_himself(kind: str) -> Non
     assert len(workload.plan().location) == len(workload.pairs)
 
 
+def test_a_connection_that_is_lost_is_counted_and_is_a_goal_that_is_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The device connects again, and the run goes on."""
+    counts = dict.fromkeys(Reading.__dataclass_fields__, 5)
+    more = {**dict.fromkeys(counts, 9), "open": 4, "ended": 7}
+    reading: dict[str, Any] = vars(Reading(**more).since(Reading(**counts)))
+    assert (reading["open"], reading["ended"], reading["up"]) == (4, 2, 4)
+    workload = Workload(np.array([[0, 1]]), np.ones((1, 2)), np.ones(3), tick=0)
+    found, _ = measured(monkeypatch, workload, 16.0, moves=0, ended=1)
+    lines = [goal.line() for goal in measures.goals(found) if "connections lost" in goal.what]
+    assert len(lines) == 2 and all("MISSED" in line for line in lines)
+    assert lines[0].startswith("connections lost in the first phase")
+
+
 def test_who_has_not_adopted_a_placement_counts() -> None:
     lab = Lab(3)
     entry = Entry(0, written="1970-01-01T00:00:10+00:00")
@@ -304,6 +329,48 @@ def test_who_has_not_adopted_a_placement_counts() -> None:
     found = asyncio.run(lab.adoption(0, patience=0.0)).tolist()
     assert found == [0.25, 0.5, np.inf]
     assert not Goal("95 % have adopted", within(found, 0.95), 1.0, "s").met
+
+
+def test_a_directive_is_timed_from_the_report_that_called_for_it() -> None:
+    """The newest of the streams that moved, of those before the entry; not one after it."""
+    clock = iter([100.0, 107.0, 108.5, 110.0])
+    heard = Heard(lambda cloud: None, lambda: next(clock))
+    for rates in ({"a": 1.0, "b": 1.0}, {"a": 5.0, "b": 1.0}, {"a": 5.0, "c": 2.0}, {"a": 6.0}):
+        heard(SimpleNamespace(rates=rates))
+    entry = Entry(1, moves=((0, "ann"),), written="1970-01-01T00:01:49+00:00")
+    assert spans_of(entry, heard, ["a", "b"], [0.25, np.inf]) == [2.25, None]
+    assert spans_of(entry, heard, ["c"], [0.25]) == [0.75]
+    assert spans_of(entry, heard, ["nobody"], [0.25]) == []
+    found = {"p50": 0.1, "p99": 0.2}
+    for spans, met in (([0.5] * 20, True), ([0.5] * 9 + [None], False), ([], False)):
+        goals = delay_goals(found, found, {"spans": spans})
+        assert [goal.met for goal in goals] == [True] * 4 + [met]
+
+
+def test_the_lab_measures_all_that_has_a_goal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Views in the cloud and reports too; what was found is written beside the goals."""
+    asked: list[Any] = []
+
+    async def timed(*given: Any, cloud: bool = False) -> dict[str, Any]:
+        asked.append((given[0], cloud))
+        return {"p50": 0.1, "p99": 0.2, "spans": [0.5]}
+
+    async def whole(*_: Any) -> dict[str, Any]:
+        return {}
+
+    for name, by in (("latency", timed), ("directives", timed), ("fleet", whole)):
+        monkeypatch.setattr(report, name, by)
+    monkeypatch.setattr(report, "goals", lambda found: [])
+    given = {"devices": 30, "workload": "friends", "flush": "1 second", "seconds": 9.0}
+    said: list[str] = []
+    more = {"round_trip": 0.08, "slower": 1.0, "processes": 1}
+    out = tmp_path / "lab.json"
+    assert asyncio.run(report.measure({**given, **more}, out, said.append, dict)) == 0
+    assert asked == [(20, False), (20, True), (20, False)]
+    assert sum("goal" in line for line in said) == 5
+    assert {"latency", "latency in the cloud", "directives"} <= json.loads(out.read_text()).keys()
 
 
 def test_a_goal_that_is_missed_says_so() -> None:

@@ -112,7 +112,7 @@ def test_rows_stay_until_acknowledged_and_released_and_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(module.time, "time", lambda: now[0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     box = Outbox(tmp_path, keep=50, release_after=10.0)
     box.commit([Effects(rows=[row(n, t=n * 10) for n in range(10)])])
     box.commit([Effects(frames=[(0, b"0")])], done={"gps": 3})
@@ -141,7 +141,7 @@ def test_frames_wait_for_acknowledgements_however_long_the_cloud_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(module.time, "time", lambda: now[0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     box = Outbox(tmp_path, release_after=10.0)
     box.commit([Effects(frames=[(n, b"frame") for n in range(6)])])
     for n in range(4):
@@ -155,10 +155,37 @@ def test_frames_wait_for_acknowledgements_however_long_the_cloud_is_silent(
     box.prune()
     assert frames_of(box) == [0, 1, 2, 3, 4, 5]
     box.commit([Effects(freed=4)])
-    now[0] -= 500.0  # the clock is set back
     box.commit([Effects(freed=5)])
     box.prune()
     assert frames_of(box) == [0, 1, 2, 3, 4, 5]
+    box.close()
+
+
+def test_a_clock_that_is_set_forward_lets_go_of_no_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the outbox is open, and while it is not: only time that surely passed counts."""
+    now, wall = [5.0], [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module.time, "time", lambda: wall[0])
+    box = Outbox(tmp_path, release_after=10.0)
+    box.commit([Effects(frames=[(n, b"frame") for n in range(6)])])
+    for n in range(3):
+        box.commit([Effects(freed=n)])
+        wall[0] += 1e6
+        now[0] += 1
+    box.prune()
+    assert frames_of(box) == [0, 1, 2, 3, 4, 5]
+    box.close()
+    now[0], wall[0] = 2.0, wall[0] + 1e6  # the machine starts anew
+    box = Outbox(tmp_path, release_after=10.0)
+    box.commit([Effects(freed=3)])
+    box.prune()
+    assert frames_of(box) == [0, 1, 2, 3, 4, 5]
+    now[0] += 9.5
+    box.commit([Effects(freed=4)])
+    box.prune()
+    assert frames_of(box) == [1, 2, 3, 4, 5]  # 1 was acknowledged 10.5 open seconds before 4
     box.close()
 
 

@@ -185,7 +185,7 @@ class Hub:
         """A few seconds pass."""
         for _ in range(3):
             self.now += 1
-            self.keeper.without(left)
+            self.keeper.without(dict.fromkeys(left, True))
             self.steered._decide(self.cloud, self.now)
             if (entry := self.keeper.next_entry()) is not None:
                 self.book.enact(entry)
@@ -241,6 +241,18 @@ def test_views_of_a_device_that_left_begin_anew_once_it_is_back(tmp_path: Path) 
     assert hub.running == {0: "cloud", 2: "cloud"} and hub.book.views[2] == SECOND
 
 
+def test_no_view_begins_or_ends_while_it_is_not_sure_that_a_device_left(tmp_path: Path) -> None:
+    hub = Hub(tmp_path)
+    hub.ask(FIRST)
+    hub.turn()
+    hub.ask(FIRST, SECOND)
+    hub.keeper.without({"ann": False, "cem": False})
+    hub.steered._decide(hub.cloud, hub.now + 1)
+    assert hub.keeper.next_entry() is None and hub.running == {0: "cloud"}
+    hub.turn()
+    assert hub.running == {0: "cloud", 1: "cloud"}
+
+
 def test_a_view_with_other_shares_ends_and_begins_anew_where_it_is(tmp_path: Path) -> None:
     """The shares may come from a column of the reference table."""
     hub = Hub(tmp_path)
@@ -253,6 +265,23 @@ def test_a_view_with_other_shares_ends_and_begins_anew_where_it_is(tmp_path: Pat
     hub.turn()  # while it is yet moving
     assert hub.running == {0: "cloud", 2: "cem"} and hub.book.views[2] == slower
     assert hub.entries[-1].removed == (1,) and len(hub.entries) == 3
+
+
+def test_a_view_of_another_definition_takes_the_place_of_one_that_has_not_begun(
+    tmp_path: Path,
+) -> None:
+    """Which was decided, and is folded later: what runs then is not what is asked for."""
+    hub = Hub(tmp_path)
+    hub.ask(FIRST)
+    hub.steered._decide(hub.cloud, 1.0)
+    decided = hub.keeper.next_entry()
+    assert decided is not None
+    far, other = replace(NEAR, name="far"), replace(FIRST, definition="far")
+    Requests(tmp_path).write(replace(ASKED, definitions=(NEAR, far), views=(other,)))
+    hub.steered._decide(hub.cloud, 2.0)
+    hub.book.enact(decided)
+    hub.turn()
+    assert hub.running == {1: "cloud"} and hub.book.views[1] == other
 
 
 @pytest.mark.parametrize("rows", [5, 10, 11, 500])

@@ -192,6 +192,16 @@ def take_who_left_for_gone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Presence, "load", lambda self, left: None)
 
 
+def take_byes_again(patch: pytest.MonkeyPatch) -> None:
+    """Take a bye that is sent again after a recovery for a new one."""
+
+    def hears(self: KnownDevice, bye: Any) -> None:
+        self.left = bye if type(bye) is bool else self.left
+
+    patch.setattr(KnownDevice, "hears", hears)
+    patch.setattr(KnownDevice, "is_caught_up", lambda *_: True)
+
+
 def end_early(patch: pytest.MonkeyPatch) -> None:
     """Let go of a view that ended as soon as one of its sources knows."""
 
@@ -234,6 +244,7 @@ def end_at_rest_only(patch: pytest.MonkeyPatch) -> None:
         (take_results_again, range(81, 82)),
         (forget_to_begin_anew, range(10)),
         (take_who_left_for_gone, range(10)),
+        (take_byes_again, range(172, 173)),
         (end_early, range(10)),
         (wait_for_all, range(10, 20)),
         (end_at_rest_only, range(30, 40)),

@@ -116,6 +116,8 @@ class World:
         self.fate = rng.choices(["", "lost", "put back", "copied"], [7, 1, 1, 1])[0]  # of a disk
         # Of the broker, yet to come; what the cloud knew of an outbox would be lost with it.
         self.losses = 0 if self.fate else rng.choices([0, 1, 2], [3, 2, 1])[0]
+        self.back: dict[str, int] = {}  # a device was there before the loss, by which frame of it
+        self.left: dict[str, int] = {}  # the newest frame by which the relay heard that it left
         self.lost: dict[tuple[str, int], Row] = {}
         self.victim = ""  # whose disk is lost, or was put back and is of no use
         self.backup: Device | None = None
@@ -370,7 +372,7 @@ class World:
 
     def _put(self, device: Device) -> None:
         agent, name = self._agent(device), self.rng.choice(device.streams)
-        t = max(self.now + device.skew, agent.stream(name).earliest)
+        t = agent.stream(name).time_at(self.now + device.skew)
         self._do(device, agent.put(name, t, {"x": self.rng.randint(0, 9)}))
 
     def _flush(self, device: Device) -> None:
@@ -447,6 +449,8 @@ class World:
         relay.frame(position, device, up)
         if relay._devices[device].next == before + 1 == up.number + 1:
             self.taken |= {(one.stream, n) for one in up.sections for n in one.n.tolist()}
+            if up.extras.get("bye"):
+                self.left[device] = max(up.number, self.left.get(device, -1))
 
     def _running_relay(self) -> RelayState:
         if self.relay is None:
@@ -476,6 +480,11 @@ class World:
         """The power of the broker is cut: its newest messages are gone; it is recovered."""
         rng = self.rng
         self.losses, self.recoveries = self.losses - 1, self.recoveries + 1
+        for device in self.devices.values():
+            found = ((n, decode_up(content).extras) for n, content in device.frames.items())
+            byes = {n: extras["bye"] for n, extras in found if "bye" in extras}
+            if byes and not byes[max(byes)]:
+                self.back[device.name] = max(byes)
         for subject, held in self.stored.items():
             if rng.random() < 0.7:
                 del held[rng.randint(self.synced.get(subject, 0), len(held)) :]
@@ -535,7 +544,11 @@ class World:
         """The keeper writes an entry, and publishes it unless it dies."""
         self._running_relay()
         assert self.keeper is not None
-        self.keeper.without(self._running_relay().left)
+        left = self._running_relay().left
+        for name in left:
+            if left[name] and self.left.get(name, -1) < self.back.get(name, -1):
+                raise Wrong(f"{name} was back before the broker's loss, and is taken for gone")
+        self.keeper.without(left)
         entry = self.keeper.next_entry()
         if entry is None:
             return

@@ -128,6 +128,34 @@ def test_views_come_and_go_and_others_stay() -> None:
     assert list(world.steering.plan.location) == ["near(ann,bob)"]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("changed", ["shares", "inputs"])
+def test_a_view_that_is_asked_for_otherwise_goes_where_that_is_cheap(changed: str) -> None:
+    """Under the name that it had; nothing else changes."""
+    others = {
+        "shares": {"shares": (0.01, 1.0)},
+        "inputs": {"inputs": ("gps[cy]", "gps[bob]")},
+    }
+    world = World([pair("ann", "bob", window=1.0)], download_cost=1.0)
+    reported(world, ann=100.0, bob=90.0, cy=1.0)
+    assert [found.place for found in world.decide(0.0)] == ["ann"]
+    (view,) = world.views.values()
+    assert world.steering.plan is not None and world.steering.plan.cost == 180.0
+    world.views[view.name] = replace(view, **others[changed])
+    moved = [found for _ in range(20) for found in world.decide(1.0)]
+    assert world.steering.plan.cost == 2.0
+    assert [found.place for found in moved] == ["bob"]
+
+
+def test_a_view_that_is_asked_for_with_a_long_window_goes_to_the_cloud() -> None:
+    world = World([pair("ann", "bob", window=1.0)], download_cost=1.0)
+    reported(world, ann=100.0, bob=90.0, cy=1.0)
+    world.decide(0.0)
+    (view,) = world.views.values()
+    world.views[view.name] = replace(view, window=601.0)
+    world.decide(1.0)
+    assert [found.place for found in world.decide(700.0)] == ["cloud"]
+
+
 def test_a_move_that_was_not_made_is_tried_again() -> None:
     world = World([pair("ann", "bob", place="bob")], download_cost=1.0)
     reported(world, ann=100.0, bob=20.0)

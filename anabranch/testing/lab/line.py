@@ -72,7 +72,9 @@ class _End(asyncio.Protocol):
             self._transport.write(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._line.ends.discard(self)
+        if self in self._line.ends:
+            self._line.ends.remove(self)
+            self._line.past += self._carried()  # the socket is closed after this
         if self._other is not None:
             asyncio.get_running_loop().call_later(self._line.delay, self._other._close)
 
@@ -88,11 +90,18 @@ class _End(asyncio.Protocol):
 
     def counts(self) -> Counter[str]:
         """What this socket has carried."""
-        found: Counter[str] = Counter()
         if self._transport is None or self._transport.is_closing():
-            return found
+            return Counter()
+        return self._carried()
+
+    def _carried(self) -> Counter[str]:
+        assert self._transport is not None
+        found: Counter[str] = Counter()
         sock = self._transport.get_extra_info("socket")
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO)
+        try:
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO)
+        except OSError:
+            return found
         down, up, down_packets, up_packets = _COUNTS.unpack_from(info, _COUNTS_AT)
         found.update(up=up, down=down, up_packets=up_packets, down_packets=down_packets)
         return found
@@ -112,6 +121,7 @@ class Line:
     def __init__(self, target: tuple[str, int], delay: float) -> None:
         self.target, self.delay = target, delay
         self.ends: set[_End] = set()
+        self.past: Counter[str] = Counter()  # what sockets carried that have ended
         self.connections = 0
         self._cut_until = 0.0
 
@@ -140,8 +150,8 @@ class Line:
             end.end()
 
     def counts(self) -> dict[str, Any]:
-        """What all sockets of devices that are open have carried so far."""
-        total = sum((end.counts() for end in self.ends), Counter())
+        """What all sockets of devices have carried so far, those that have ended among them."""
+        total = sum((end.counts() for end in self.ends), Counter(self.past))
         return {**total, "connections": self.connections, "open": len(self.ends)}
 
 

@@ -15,7 +15,7 @@ from anabranch.placement.placement import Placement
 from anabranch.testing.lab.lab import Lab, Reading
 from anabranch.testing.lab.workload import Workload
 
-__all__ = ["Goal", "Load", "fleet", "goals", "latency", "latency_goals", "within"]
+__all__ = ["Goal", "Load", "fleet", "goals", "within"]
 
 _TICK = 0.05  # seconds that the relay gathers
 _SETTLING = 10.0  # seconds in which devices report new rates, before anything is counted
@@ -242,8 +242,11 @@ def goals(found: dict[str, Any]) -> list[Goal]:
     memory = (two["broker_memory"] + two["cloud_memory"]) / 1e6
     moved = [phase for phase, has in found["moved"].items() if has]
     mixed = [Goal(f"views moved while the {phase} phase ran", 1.0, 0.0) for phase in moved]
+    ended = [(phase, found[phase]["ended"]) for phase in found["moved"] if found[phase]["ended"]]
+    lost = [Goal(f"connections lost in the {phase} phase", many, 0.0) for phase, many in ended]
     return [
         *mixed,
+        *lost,
         Goal("95 % have adopted a placement after", adopted, in_time, "s"),
         Goal("deployment", found["deployment"]["wire"] / 1e6, 0.5 if many else None, "MB"),
         Goal("rows sent, off plan.traffic() by", _off(sent, found["rows_due"]), 2.0, "%"),
@@ -271,37 +274,3 @@ def within(adoption: Sequence[float | None], share: float) -> float:
 
 def _off(measured: float, predicted: float) -> float:
     return 100 * abs(measured / predicted - 1)
-
-
-async def latency(
-    devices: int = 20, seconds: float = 30.0, round_trip: float = 0.08, decide: Any = None
-) -> dict[str, Any]:
-    """Results on devices, from rows of others: how long after the row, with a flush of 0.
-
-    `decide` is given to `Cloud`, and has no reason to move a view: bytes cost nothing here.
-    """
-    workload = replace(Workload.sampled(devices, friends=1.0), near=1e9, window=2_000_000, tick=0)
-    names = [workload.name(view) for view in range(len(workload.pairs))]
-    first = [f"d{pair[0]:05d}" for pair in workload.pairs.tolist()]
-    async with Lab(devices, round_trip=round_trip, flush="0 seconds", decide=decide) as lab:
-        epoch = await lab.deploy(workload, dict(zip(names, first, strict=True)), cost=0.0)
-        await lab.adoption(epoch)
-        await lab.put(workload, 3.0)  # as a warm-up
-        await asyncio.sleep(1)
-        await lab.delays()
-        await lab.put(workload, seconds)
-        await asyncio.sleep(1)
-        found = await lab.delays()
-    return {
-        "devices": devices,
-        "results": len(found),
-        **{f"p{q}": float(np.quantile(found, q / 100)) for q in (50, 90, 99)},
-    }
-
-
-def latency_goals(found: dict[str, Any]) -> list[Goal]:
-    """What `latency` found, with the goals."""
-    return [
-        Goal("a view on a device: half of its results after", 1e3 * found["p50"], 150.0, "ms"),
-        Goal("99 % of them after", 1e3 * found["p99"], 400.0, "ms"),
-    ]

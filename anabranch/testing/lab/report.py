@@ -10,7 +10,8 @@ from typing import Any
 
 from anabranch.calls import Check
 from anabranch.flow.origin import origin
-from anabranch.testing.lab.measures import fleet, goals, latency, latency_goals
+from anabranch.testing.lab.delays import delay_goals, directives, latency
+from anabranch.testing.lab.measures import fleet, goals
 from anabranch.testing.lab.workload import Workload
 
 __all__ = ["measure"]
@@ -33,8 +34,11 @@ async def measure(
     found = await fleet(
         workload, asked["flush"], asked["seconds"], asked["processes"], line, decide()
     )
-    fast = await latency(min(devices, _SOME), asked["seconds"], line, decide())
-    results = [*goals(found), *latency_goals(fast)]
+    few = min(devices, _SOME)
+    fast = await latency(few, asked["seconds"], line, decide())
+    cloud = await latency(few, asked["seconds"], line, decide(), cloud=True)
+    moved = await directives(few, line, decide())
+    results = [*goals(found), *delay_goals(fast, cloud, moved)]
     for goal in results:
         say(goal.line())
     if out is not None:
@@ -45,6 +49,8 @@ async def measure(
             "goals": lines,
             "fleet": found,
             "latency": fast,
+            "latency in the cloud": cloud,
+            "directives": moved,
         }
         out.write_text(json.dumps(written, indent=1) + "\n")
     return 0 if all(goal.met for goal in results) else 1
