@@ -353,13 +353,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes, a smoke test")
     parser.add_argument("--out", type=Path, default=RESULTS)
     call = parser.parse_args(arguments)
-    screen = Screen()
+    screen, about = Screen(), machine()
     with threadpool_limits(1, "blas"):  # as in a Spark task: one core
         details = measure(screen, call.quick)
     stem = "vico-decoded" + ("-quick" if call.quick else "")
     screen.table(stem)
     rows = [row.to_dict() for row in screen.rows]
-    result = {"quick": call.quick, "machine": machine(), "rows": rows, "details": details}
+    result = {"quick": call.quick, "machine": about, "rows": rows, "details": details}
     call.out.mkdir(parents=True, exist_ok=True)
     (call.out / f"{stem}.json").write_text(compact(result) + "\n")
     if call.out.resolve() == RESULTS.resolve() and not call.quick:

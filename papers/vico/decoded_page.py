@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks import marked
+
 __all__ = ["PAGE", "put", "section"]
 
 PAGE = Path(__file__).parent / "README.md"
-_BEGIN, _END = "<!-- decoded -->\n", "<!-- /decoded -->"
 _RATE = 25  # frames a second of a channel
 
 
@@ -32,16 +33,8 @@ def section(result: Mapping[str, Any]) -> str:
 
 
 def put(page: str, text: str) -> str:
-    """A page with this text in the place of the one that it has.
-
-    Examples
-    --------
-    >>> put("a\\n<!-- decoded -->\\nold\\n<!-- /decoded -->\\nb", "new")
-    'a\\n<!-- decoded -->\\nnew\\n<!-- /decoded -->\\nb'
-    """
-    before, _, rest = page.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}{text}\n{_END}{after}"
+    """A page with this text in the place of the one that it has."""
+    return marked.put(page, "decoded", text)
 
 
 def _played(of: Mapping[str, Any]) -> str:
