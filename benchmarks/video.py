@@ -253,7 +253,8 @@ def segments(frames: Sequence[np.ndarray], folder: Path, seconds: int) -> None:
 
 def carried(folder: Path, seconds: int, rounds: int) -> tuple[float, float]:
     """How many such channels a core carries, and how large their pictures are in bytes."""
-    reading, times, sizes = Reading(every=_EVERY), [], []
+    reading, times = Reading(every=_EVERY), []
+    sizes: list[int] = []
     for _ in range(rounds + 1):  # the first one warms up
         began, frames, sizes = time.process_time(), 0, []
         planner = Planner(Folder(str(folder), start={"": BEGIN}, closed="all"))

@@ -21,7 +21,7 @@ import json
 import re
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice, pairwise
@@ -216,7 +216,7 @@ def simulate(plan: Plan | Adaptive, played: Played, most: int | None = None) -> 
     settings = plan if isinstance(plan, Adaptive) else None
     controller = Controller(entries, (_WINDOW, _WINDOW), _SECOND, settings)
     compared, passed = 0, 0.0
-    busy: Counter[int] = Counter()
+    busy: defaultdict[int, float] = defaultdict(float)
     curve = []
     for number, (left, right) in enumerate(islice(played.tables(), most)):
         workers.spent = {}
@@ -226,7 +226,8 @@ def simulate(plan: Plan | Adaptive, played: Played, most: int | None = None) -> 
         slowest = max(workers.spent.values(), default=0.0)
         compared += sum(load.comparisons for load in loads)
         passed += slowest
-        busy.update(workers.spent)
+        for worker, spent in workers.spent.items():
+            busy[worker] += spent
         curve.append((round(passed, 6), compared))
         change = controller.handle(Report(number, slowest, watermark, tuple(loads)))
         if change is not None:
@@ -280,7 +281,7 @@ def routing_times(screen: Screen, sides: Sequence[tuple[Any, Any]]) -> dict[str,
 
     Of all rows in one batch, and in the median of the batches of each second.
     """
-    found = {}
+    found: dict[str, float] = {}
     rows = [Rows(t, mix(np.arange(len(t)))) for t, _ in sides]
     count = sum(len(t) for t, _ in sides)
     seconds = [batch for of in rows for batch in by_second(of)]

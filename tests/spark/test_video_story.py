@@ -22,7 +22,7 @@ from tests.video.films import scene, segmented
 
 SEGMENT, SEGMENTS = 50, 24  # frames; micro-batches have one segment of each channel
 STORY, OWN = (35, 40, 30), 200  # frames of its shots, and of what a channel shows between stories
-KINDS = {"driver": 6, "worker": 8, "executor": 6}
+KINDS = {"driver": 5, "worker": 10, "executor": 5}
 POINTS = {
     "driver": ("computed", "written"),
     "worker": ("frames", "keys", "pairs"),

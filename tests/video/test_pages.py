@@ -100,7 +100,9 @@ def test_each_seed_of_the_news_is_a_run_of_its_own() -> None:
     of = {
         "machine": {"cores": 2, "load_average_at_start": 0.5},
         "rows": [{**row, "section": name} for name in runs((7, 8))],
+        "details": {"runs": [{"read": ["words", "concepts"]}]},
     }
+    assert "with words and concepts of key frames" in table(of)
     assert table(of).splitlines()[0].endswith("| goal | seed 7 | seed 8 |")
 
 

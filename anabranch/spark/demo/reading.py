@@ -62,7 +62,7 @@ class Readers:
         if not self.names:
             return keys
         # No line stands here for ten minutes, and to remember lines would take one more state.
-        found = video.describe(keys, text=self.text, concepts=self.concepts, ticker=None)
+        found: DataFrame = video.describe(keys, text=self.text, concepts=self.concepts, ticker=None)
         return found.select("id", "channel", "ts", "features", "picture", *self.names)
 
 
