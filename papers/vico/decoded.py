@@ -333,7 +333,7 @@ def draw_routing(result: dict[str, Any], path: Path) -> None:
     figure, axes = pyplot().subplots(figsize=(PAGE, 2.2), layout="constrained")
     routing = result["details"]["routing"]
     for name, spent in routing.items():
-        axes.barh(name, spent, color=line_of(name)["color"], height=0.6)
+        axes.barh(name, spent, color=line_of(name.split(",")[0])["color"], height=0.6)
         axes.annotate(f" {spent:.3f}", (spent, name), va="center")
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * max(routing.values()))

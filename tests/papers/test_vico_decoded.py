@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("av", reason="pip install 'anabranch[video]'")
 
 from papers.vico import decoded
-from papers.vico.decoded import PLANS, Channel, Played, compact, draw, simulate
+from papers.vico.decoded import PLANS, Channel, Played, compact, draw, draw_routing, simulate
 from papers.vico.decoded_page import PAGE, put, section
 
 STORED = Path(decoded.__file__).parent / "results" / "vico-decoded.json"
@@ -75,7 +75,7 @@ def result(found: dict[str, decoded.Outcome]) -> Iterator[dict[str, Any]]:
             **{"stages": {"decode": 1.0}, "frames": 80, "keys": 8, "layout": "v3"},
             "by_channel": {"north": {"decode": 0.4}, "south": {"decode": 0.6}},
             "found": {name: of for name in names},
-            "routing": {"SSP": 0.1, "CSP": 0.2},
+            "routing": {"SSP": 0.1, "SSP, second by second": 0.3, "CSP": 0.2},
         },
     }
 
@@ -87,7 +87,9 @@ def test_a_new_result_is_stored_drawn_and_told(result: dict[str, Any], tmp_path:
     assert stored == json.loads(json.dumps(result))
     assert f"[{curve[0][0]}, {curve[0][1]}]" in text, "a sample on a line"
     draw("saturated", stored, tmp_path / "saturated.svg", dark=False)
-    assert (tmp_path / "saturated.svg").stat().st_size > 1000
+    draw_routing(stored, tmp_path / "routing.svg", dark=False)
+    for name in ("saturated", "routing"):
+        assert (tmp_path / f"{name}.svg").stat().st_size > 1000
     told = section(stored)
     assert f"{SECONDS} samples" in told and "adaptive, 3 workers" in told and "commit abc" in told
     once = put(PAGE.read_text(), told)

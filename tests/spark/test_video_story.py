@@ -6,7 +6,8 @@
           ^                   ^            ^         ^      ^
         frames              keys         pairs    driver  driver, when its rows are written
 
-Moments are drawn from a seed: a micro-batch, a point of it, and what is killed there.
+Moments are drawn from a seed: a micro-batch, a point of it, and what is killed there, the driver or
+the Python processes of all tasks.
 """
 
 from __future__ import annotations
@@ -22,12 +23,8 @@ from tests.video.films import scene, segmented
 
 SEGMENT, SEGMENTS = 50, 24  # frames; micro-batches have one segment of each channel
 STORY, OWN = (35, 40, 30), 200  # frames of its shots, and of what a channel shows between stories
-KINDS = {"driver": 5, "worker": 10, "executor": 5}
-POINTS = {
-    "driver": ("computed", "written"),
-    "worker": ("frames", "keys", "pairs"),
-    "executor": ("frames", "keys", "pairs"),
-}
+KINDS = {"driver": 6, "worker": 14}
+POINTS = {"driver": ("computed", "written"), "worker": ("frames", "keys", "pairs")}
 
 
 class Moment(NamedTuple):
@@ -88,7 +85,8 @@ def test_twenty_kills_at_random_moments_change_neither_key_frames_nor_topics(
 
     drawn = moments(seed)
     strikes = [f"{m.kind}:{m.point}:{m.batch}" for m in drawn if m.kind != "driver"]
-    lost = ("--master", "local-cluster[2,1,1024]", "--strike", ",".join(strikes))
+    # A task is tried again, as it is on a cluster; executors are killed in other stories.
+    lost = ("--master", "local[2,4]", "--strike", ",".join(strikes))
     for moment in drawn:
         if moment.kind == "driver":
             held = ("--hold", str(moment.batch), *(["--written"] * (moment.point == "written")))
