@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,13 @@ def _findings(found: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
         f" is {verdict}."
     )
     for name, of in found.items():
-        changed = of.get("adaptive, 3 workers", {}).get("plans", [])
-        if changed and "made up" not in name:
-            lines.append(f"- *{name}*, plans of `adaptive`: {', then '.join(changed)}.")
+        # An entry that retires a plan is of the same plan again.
+        plans = [plan for plan, _ in groupby(of.get("adaptive, 3 workers", {}).get("plans", []))]
+        if plans and "made up" not in name:
+            lines.append(
+                f"- *{name}*: `adaptive` began with `{plans[0]}`, changed its plan "
+                f"{len(plans) - 1} times, and ended with `{plans[-1]}`."
+            )
     return "\n".join(lines)
 
 

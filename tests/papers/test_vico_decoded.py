@@ -92,6 +92,7 @@ def test_a_new_result_is_stored_drawn_and_told(result: dict[str, Any], tmp_path:
         assert (tmp_path / f"{name}.svg").stat().st_size > 1000
     told = section(stored)
     assert f"{SECONDS} samples" in told and "adaptive, 3 workers" in told and "commit abc" in told
+    assert "`adaptive` began with `broadcast(3" in told
     once = put(PAGE.read_text(), told)
     assert told in once and put(once, told) == once
 
