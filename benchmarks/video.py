@@ -2,13 +2,15 @@
 
 ::
 
-    python -m benchmarks.video [CLIPS] [--seeds 11 12] [--rounds 3]
+    python -m benchmarks.video [CLIPS] [--seeds 11 12] [--rounds 3] [--quick]
 
-`CLIPS` is a folder of films, at any depth; by default those of `anabranch.video.clips` are fetched.
-From excerpts of them films with known cuts, dissolves, fades and flashes are made and encoded, one
-for each seed. Thresholds were chosen with the films of seeds 5 and 7 to 10 in sight; 11 and 12 are
-unseen, and say how they hold. The detectors of PySceneDetect see the same files. Rates are of
-process time on one thread.
+It writes results/video.json and two parts of docs/video.md; with ``--quick`` it is short and writes
+nothing. `CLIPS` is a folder of films, at any depth; by default those of `anabranch.video.clips` are
+fetched. From excerpts of them films with known cuts, dissolves, fades and flashes are made and
+encoded, one for each seed. Thresholds were chosen with the films of seeds 5 and 7 to 10 in sight;
+11 and 12 are unseen, and say how they hold. The detectors of PySceneDetect see the same files.
+Rates are of process time on one thread. How many channels a core carries is measured through all
+that reads segments, which are opened one by one.
 """
 
 from __future__ import annotations
@@ -27,19 +29,23 @@ from typing import Any
 import numpy as np
 
 from anabranch.video import layout, pictures
+from anabranch.video.channels import BEGIN, SECOND
 from anabranch.video.clips import fetch
 from anabranch.video.cutting import Cutter
 from anabranch.video.decoding import Faults, decoded
 from anabranch.video.planes import planes_of
-from anabranch.video.rows import Reading
+from anabranch.video.planning import Folder, Planner
+from anabranch.video.rows import Reading, rows_of
 from anabranch.video.signature import signature
 from benchmarks.measuring import Row, Screen, machine
 from benchmarks.needs import need
+from benchmarks.video_page import PAGE, with_video
 
 RESULTS = Path(__file__).parent / "results"
 _FILMS = ("*.mp4", "*.m4v", "*.mpg", "*.avi", "*.mkv")
 _CLIPS = ("bikes", "bunny", "night", "phone", "street", "towers")
-_SIZE = (160, 90)
+_SIZE, _LARGE = (160, 90), (1280, 720)
+_EVERY = SECOND // 5
 _DISSOLVE, _FADE = 12, 8
 
 
@@ -228,27 +234,87 @@ def compare_rates(screen: Screen, path: Path, rounds: int) -> None:
         screen.add(Row("720p, one core", what, rate, "frames/s", target))
 
 
+def segments(frames: Sequence[np.ndarray], folder: Path, seconds: int) -> None:
+    """So long a channel of these frames again and again, 720p at 25 a second, in 2 s segments."""
+    import av
+
+    place = folder / "north"
+    place.mkdir(parents=True)
+    options = {"segment_time": "2", "segment_format": "mpegts", "segment_time_delta": "0.02"}
+    with av.open(str(place / "%06d.ts"), "w", format="segment", options=options) as out:
+        coding = {"preset": "veryfast", "crf": "23", "g": "50", "sc_threshold": "0"}
+        stream: Any = out.add_stream("libx264", rate=25, options=coding)
+        stream.width, stream.height, stream.pix_fmt = *_LARGE, "yuv420p"
+        for number in range(25 * seconds):
+            frame = frames[number % len(frames)]
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        out.mux(stream.encode(None))
+
+
+def carried(folder: Path, seconds: int, rounds: int) -> tuple[float, float]:
+    """How many such channels a core carries, and how large their pictures are in bytes."""
+    reading, times = Reading(every=_EVERY), []
+    sizes: list[int] = []
+    for _ in range(rounds + 1):  # the first one warms up
+        began, frames, sizes = time.process_time(), 0, []
+        planner = Planner(Folder(str(folder), start={"": BEGIN}, closed="all"))
+        for planned in planner.between({}, planner.latest({})):
+            for batch in rows_of(planned, reading):
+                frames += batch.num_rows - batch.column("id").null_count
+                sizes += [len(of) for of in batch.column("picture").to_pylist() if of]
+        times.append(time.process_time() - began)
+        if abs(frames - seconds * SECOND // _EVERY) > 1:
+            raise RuntimeError(f"{frames} frames of {seconds} s, one each {_EVERY} us")
+    return seconds / min(times), sum(sizes) / len(sizes)
+
+
+def compare_channels(screen: Screen, folder: Path, frames: Sequence[np.ndarray], of: Size) -> None:
+    """How many channels of 720p at 25 frames a second a core carries, segments and all."""
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        segments(frames, Path(made), of.seconds)
+        count, size = carried(Path(made), of.seconds, of.rounds)
+    note = f"{of.seconds} s in 2 s segments, every=200 ms"
+    screen.add(Row("720p, one core", "channels that are read", count, "channels", 15.0, note=note))
+    screen.add(Row("720p, one core", "a picture", size / 1000, "kB"))
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured: excerpts of a film, rounds, and seconds of a channel."""
+
+    excerpts: int
+    rounds: int
+    seconds: int
+
+
 def main() -> None:
-    """Measure, and write the result."""
+    """Measure, and write the result and the page's parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("clips", type=Path, nargs="?")
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="short, and nothing is written")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()))
     given = parser.parse_args()
     need("benchmarks.video", ["av", "scenedetect"])
     folder = given.clips or fetch(_CLIPS)["bunny"].parent.parent
-    sources, screen = clips(folder), Screen()
+    of = Size(20, 1, 4) if given.quick else Size(90, given.rounds, 20)
+    about, sources, screen = machine(), clips(folder), Screen()
     for seed in given.seeds:
-        truth = made(sources, seed, 90)
+        truth = made(sources, seed, of.excerpts)
         path = encoded(truth.frames, given.scratch / "shots.mp4", _SIZE, 28)
         compare_shots(screen, seed, truth, path)
     large = next(path for path in folder.rglob("bigbuckbunny.mp4"))
     whole = [shown.frame.to_ndarray(format="rgb24") for shown in decoded(str(large), Faults())]
-    compare_rates(screen, encoded(whole, given.scratch / "720p.mp4", (1280, 720), 23), given.rounds)
+    compare_rates(screen, encoded(whole, given.scratch / "720p.mp4", _LARGE, 23), of.rounds)
+    compare_channels(screen, given.scratch, whole, of)
+    screen.table("video")
+    if given.quick:
+        return
     rows = [row.to_dict() for row in screen.rows]
-    told = {"machine": machine(), "seeds": given.seeds, "clips": len(sources), "rows": rows}
+    told = {"machine": about, "seeds": given.seeds, "clips": len(sources), "rows": rows}
     (RESULTS / "video.json").write_text(json.dumps(told, indent=1) + "\n")
+    PAGE.write_text(with_video(PAGE.read_text(), told))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """How many copies of key frames are found at precision 1.0, by what was done to them.
 
-``python -m benchmarks.video_recall`` writes results/video-recall.md. The weights of the layout were
-chosen with the first set of transformations in mind; the second set was held out. So were clips:
-thresholds, and the mean that the network is centred by, are of one set of clips, and what they find
-is told for that set and for others. Two tables more are of films that move: other shots of the same
-film are distractors too, and each film is held out once, with a threshold of the others.
+``python -m benchmarks.video_recall`` writes results/video-recall.md and a part of docs/video.md.
+The weights of the layout were chosen with the first set of transformations in mind; the second set
+was held out. So were clips: thresholds, and the mean that the network is centred by, are of one set
+of clips, and what they find is told for that set and for others. Two tables more are of films that
+move: other shots of the same film are distractors too, and each film is held out once, with a
+threshold of the others.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from anabranch.video.planes import from_rgb
 from benchmarks.needs import need
 from benchmarks.origin import line
 from benchmarks.video import jumps
+from benchmarks.video_page import PAGE, with_recall
 
 RESULT = Path(__file__).parent / "results" / "video-recall.md"
 WIDE, HIGH = 480, 270
@@ -411,4 +413,5 @@ if __name__ == "__main__":
     ).parse_args()
     need("benchmarks.video_recall", PACKAGES)
     RESULT.write_text(f"{report(measure(methods()))}\n{line()}\n")
+    PAGE.write_text(with_recall(PAGE.read_text(), RESULT.read_text()))
     print(RESULT.read_text())

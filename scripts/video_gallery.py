@@ -1,7 +1,9 @@
 """The gallery of docs/video.md: pairs of key frames that were found on three made-up channels.
 
 The channels are recorded, decoded and cut into shots, and key frames of different channels compared
-as `anabranch news` does it. Nothing is taken from the timetable.
+as `anabranch news` does it. Of the timetable only the credits are taken: whose clips they show.
+
+    python -m scripts.video_gallery
 """
 
 from __future__ import annotations
@@ -16,14 +18,17 @@ import pyarrow as pa
 
 from anabranch.flow.blocks import Block
 from anabranch.testing.workers import Workers
-from anabranch.video.channels import programme
+from anabranch.video.channels import SCENES, Programme, programme
+from anabranch.video.clips import CLIPS
 from anabranch.video.pictures import decode, encode
 from anabranch.video.planning import Folder, Planner
 from anabranch.video.rows import Reading, rows_of
 from anabranch.video.shot_kernel import FramePacking, ShotsJob
 from anabranch.video.studio import recorded
+from benchmarks.marked import put
 
-PLACE = Path(__file__).parent.parent / "docs" / "images" / "video-gallery.jpg"
+DOCS = Path(__file__).parent.parent / "docs"
+PLACE, PAGE = DOCS / "images" / "video-gallery.jpg", DOCS / "video.md"
 WIDE, HIGH = 166, 94  # five of them are as wide as a page
 ACROSS, DOWN = 5, 2
 THRESHOLD, WINDOW = 0.6, 60_000_000
@@ -73,9 +78,22 @@ def pairs_of(keys: list[Key]) -> list[tuple[Key, Key]]:
     return chosen
 
 
+def credits(plan: Programme, chosen: list[tuple[Key, Key]]) -> str:
+    """Whose clips these pairs show, and under which licences."""
+    shots = (plan.at(key.channel, key.t) for pair in chosen for key in pair)
+    names = {SCENES[shot.scene].clip for shot in shots if shot is not None}
+    told = "; ".join(
+        f"`{clip.name}` ({clip.licence}, {clip.by})"
+        for clip in map(CLIPS.get, sorted(names))
+        if clip
+    )
+    return f"Frames, cut and scaled, of {told}."
+
+
 def main() -> None:
-    """Put the first pairs side by side, the earlier picture above the later."""
-    folder = next(iter(recorded(programme()).values()))[0].parent.parent
+    """Put the first pairs side by side, the earlier picture above the later; and the credits."""
+    plan = programme()
+    folder = next(iter(recorded(plan).values()))[0].parent.parent
     chosen = pairs_of(list(keys_of(folder)))[: ACROSS * DOWN]
     sheet = np.full((DOWN * (2 * HIGH + 6), ACROSS * WIDE, 3), 255, np.uint8)
     for n, pair in enumerate(chosen):
@@ -84,6 +102,7 @@ def main() -> None:
             at = np.s_[top + k * HIGH : top + (k + 1) * HIGH, left : left + WIDE - 4]
             sheet[at] = small(key.picture)
     PLACE.write_bytes(encode(av.VideoFrame.from_ndarray(sheet, format="rgb24"), sheet.shape[1::-1]))
+    PAGE.write_text(put(PAGE.read_text(), "gallery", credits(plan, chosen)))
     print(*(f"{a.channel} and {b.channel}: {a.vector @ b.vector:.2f}" for a, b in chosen), sep="\n")
 
 

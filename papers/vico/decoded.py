@@ -3,20 +3,25 @@
     python -m papers.vico.decoded [--quick] [--out FOLDER]
 
 Workers are simulated, as in `papers.emd.cluster`: each worker's step runs for real, one after the
-other, and is timed by the processor's clock. A step lasts as long as its slowest worker.
+other, and is timed by the processor's clock. A step is a second of event time, after which the
+comparisons so far are sampled, as in the paper. It lasts as long as its slowest worker.
 
 Two of the channels of ``anabranch news`` are decoded and described, frame by frame, and played in a
 loop. Three rows: the key frames of both, as the paper has them; every frame of both; and saturated,
 as many frames as of 20 channels at full speed, beside the made-up news of `papers.vico.on_spark`.
 What decoding, features and shots cost is measured apart, on one core, in seconds of its processor.
+
+It writes results/vico-decoded.json, the section of README.md, and the pictures.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice, pairwise
@@ -40,13 +45,15 @@ from anabranch.testing import InProcess
 from anabranch.video.channels import programme
 from anabranch.video.cutting import Cutter
 from anabranch.video.decoding import Faults, decoded
-from anabranch.video.layout import features
+from anabranch.video.layout import VERSION, features
 from anabranch.video.planes import planes_of
 from anabranch.video.signature import signature
 from anabranch.video.studio import recorded
 from benchmarks.measuring import Row, Screen, machine
 from papers.emd.cluster import TimedWorkers
 from papers.style import PAGE, in_style, line_of, written
+from papers.vico.decoded_page import PAGE as README
+from papers.vico.decoded_page import put, section
 from papers.vico.on_spark import draw_curves, news
 
 _SECOND = 1_000_000
@@ -54,6 +61,7 @@ _START = 1_700_000_000 * _SECOND
 _WIDTH = 576
 _WINDOW = 60 * _SECOND
 CHANNELS = ("north", "south")
+RESULTS = Path(__file__).parent / "results"
 PLANS: dict[str, Plan | Adaptive] = {
     "centralised": ab.broadcast(1),
     "SSP, 3 workers": ab.broadcast(3),
@@ -131,11 +139,10 @@ class Played:
 
     sides: Sequence[tuple[np.ndarray, np.ndarray]]
     seconds: int
-    steps: int
 
     def tables(self) -> Iterator[tuple[pa.Table, pa.Table]]:
-        """Both sides, step by step."""
-        edges = _START + np.arange(self.steps + 1) * (self.seconds * _SECOND // self.steps)
+        """Both sides, second by second."""
+        edges = _START + np.arange(self.seconds + 1) * _SECOND
         for begin, end in pairwise(edges.tolist()):
             yield self._part(0, begin, end), self._part(1, begin, end)
 
@@ -150,30 +157,36 @@ class Played:
 
 def all_played(channels: Sequence[Channel], quick: bool) -> dict[str, Played]:
     """Key frames and every frame of both channels, and as many as of 20 channels."""
-    live, saturated, steps = (240, 20, 4) if quick else (1200, 64, 16)
+    live, saturated = (90, 20) if quick else (1200, 120)
     copies = 3 if quick else 10  # of each of two channels
     rate = copies * round(len(channels[0].t) / (channels[0].t[-1] / _SECOND))
     keyed = [c.looped(c.keys, live, 1, n) for n, c in enumerate(channels)]
     every, many = (
         [c.looped(np.arange(len(c.t)), long, count, n) for n, c in enumerate(channels)]
-        for long, count in ((live // 10, 1), (saturated, copies))
+        for long, count in ((live, 1), (saturated, copies))
     )
     made = [news(seed, saturated, rate) for seed in (1, 2)]
     return {
-        "key frames": Played(keyed, live, steps),
-        "every frame": Played(every, live // 10, steps),
-        "saturated": Played(many, saturated, steps),
-        "saturated, made up": Played(made, saturated, steps),
+        "key frames": Played(keyed, live),
+        "every frame": Played(every, live),
+        "saturated": Played(many, saturated),
+        "saturated, made up": Played(made, saturated),
     }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Comparisons, processor seconds of all workers, and the curve of figure 7."""
+    """Comparisons, processor seconds of each worker, and the curve of figure 7.
+
+    The curve has a sample for each second of event time: seconds of the slowest workers, and
+    comparisons, both since the beginning.
+    """
 
     comparisons: int
     seconds: float
-    curve: list[tuple[float, float]]
+    workers: list[float]
+    event_seconds: int
+    curve: list[tuple[float, int]]
     plans: list[str]  # the first, and what it was changed to
 
     @property
@@ -202,7 +215,8 @@ def simulate(plan: Plan | Adaptive, played: Played, most: int | None = None) -> 
     entries = [Entry(0, 0, first, 0, (0,), {"rule": "start", "new": str(first)})]
     settings = plan if isinstance(plan, Adaptive) else None
     controller = Controller(entries, (_WINDOW, _WINDOW), _SECOND, settings)
-    compared, passed, busy = 0, 0.0, 0.0
+    compared, passed = 0, 0.0
+    busy: defaultdict[int, float] = defaultdict(float)
     curve = []
     for number, (left, right) in enumerate(islice(played.tables(), most)):
         workers.spent = {}
@@ -212,14 +226,16 @@ def simulate(plan: Plan | Adaptive, played: Played, most: int | None = None) -> 
         slowest = max(workers.spent.values(), default=0.0)
         compared += sum(load.comparisons for load in loads)
         passed += slowest
-        busy += sum(workers.spent.values())
-        curve.append((passed, float(compared)))
+        for worker, spent in workers.spent.items():
+            busy[worker] += spent
+        curve.append((round(passed, 6), compared))
         change = controller.handle(Report(number, slowest, watermark, tuple(loads)))
         if change is not None:
             entries.append(change.entry(number + 1))
             controller.written(entries[-1])
     plans = [*{entry.epoch: str(entry.plan) for entry in entries}.values()]
-    return Outcome(compared, busy, curve, plans)
+    each = [busy[worker] for worker in range(max(entry.plan.workers for entry in entries))]
+    return Outcome(compared, sum(each), each, len(curve), curve, plans)
 
 
 def measure(screen: Screen, quick: bool) -> dict[str, Any]:
@@ -251,28 +267,48 @@ def measure(screen: Screen, quick: bool) -> dict[str, Any]:
     what = "of the rate with made-up features, by processor time"
     screen.add(Row("saturated", what, share, "x", 0.9))
     routing = routing_times(screen, played["every frame"].sides)
+    by_channel = {name: of.seconds for name, of in zip(CHANNELS, channels, strict=True)}
     return {
         **{"stages": stages, "frames": frames, "keys": sum(len(of.keys) for of in channels)},
+        **{"by_channel": by_channel, "layout": VERSION},
         "found": {what: {n: asdict(o) for n, o in of.items()} for what, of in found.items()},
         "routing": routing,
     }
 
 
 def routing_times(screen: Screen, sides: Sequence[tuple[Any, Any]]) -> dict[str, float]:
-    """Figure 8: microseconds per frame in the router, on the rows of every frame."""
-    found = {}
+    """Figure 8: microseconds per frame in the router, on the rows of every frame.
+
+    Of all rows in one batch, and in the median of the batches of each second.
+    """
+    found: dict[str, float] = {}
     rows = [Rows(t, mix(np.arange(len(t)))) for t, _ in sides]
     count = sum(len(t) for t, _ in sides)
+    seconds = [batch for of in rows for batch in by_second(of)]
     for name, plan in (("SSP", ab.broadcast(3)), ("CSP", ab.segments(3, "10 seconds"))):
-        spent = []
-        for _ in range(15):
-            began = time.perf_counter()
-            for side in (0, 1):
-                route(LivePlans({0: plan}), side, rows[side], (_WINDOW, _WINDOW))
-            spent.append((time.perf_counter() - began) / count * 1e6)
-        found[name] = median(spent)
-        screen.add(Row("figure 8", f"routing, {name}", found[name], "us/frame", 10, at_most=True))
+        whole = [routed(plan, rows) / count for _ in range(15)]
+        each = [routed(plan, [batch]) / len(batch.t) for batch in seconds]
+        found |= {name: median(whole), f"{name}, second by second": median(each)}
+        for what in (name, f"{name}, second by second"):
+            screen.add(
+                Row("figure 8", f"routing, {what}", found[what], "us/frame", 10, at_most=True)
+            )
     return found
+
+
+def by_second(rows: Rows) -> Iterator[Rows]:
+    """The rows of each second that has some."""
+    edges = np.flatnonzero(np.diff(rows.t // _SECOND)) + 1
+    for begin, end in pairwise([0, *edges.tolist(), len(rows.t)]):
+        yield Rows(rows.t[begin:end], rows.h[begin:end])
+
+
+def routed(plan: Plan, batches: Sequence[Rows]) -> float:
+    """Microseconds that it takes to route these batches."""
+    began = time.perf_counter()
+    for side, batch in enumerate(batches):
+        route(LivePlans({0: plan}), side, batch, (_WINDOW, _WINDOW))
+    return (time.perf_counter() - began) * 1e6
 
 
 ROWS = {
@@ -297,7 +333,7 @@ def draw_routing(result: dict[str, Any], path: Path) -> None:
     figure, axes = pyplot().subplots(figsize=(PAGE, 2.2), layout="constrained")
     routing = result["details"]["routing"]
     for name, spent in routing.items():
-        axes.barh(name, spent, color=line_of(name)["color"], height=0.6)
+        axes.barh(name, spent, color=line_of(name.split(",")[0])["color"], height=0.6)
         axes.annotate(f" {spent:.3f}", (spent, name), va="center")
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * max(routing.values()))
@@ -306,22 +342,33 @@ def draw_routing(result: dict[str, Any], path: Path) -> None:
     written(figure, path)
 
 
+def compact(result: dict[str, Any]) -> str:
+    """As JSON, a sample of a curve on a line."""
+    text = json.dumps(result, indent=1)
+    return re.sub(r"\[\s+([-+.\de]+),\s+([-+.\de]+)\s+\]", r"[\1, \2]", text)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and write the result."""
     parser = argparse.ArgumentParser(description="ViCo, figures 7 and 8, on decoded frames")
     parser.add_argument("--quick", action="store_true", help="small sizes, a smoke test")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     call = parser.parse_args(arguments)
-    screen = Screen()
+    screen, about = Screen(), machine()
     with threadpool_limits(1, "blas"):  # as in a Spark task: one core
         details = measure(screen, call.quick)
     stem = "vico-decoded" + ("-quick" if call.quick else "")
     screen.table(stem)
     rows = [row.to_dict() for row in screen.rows]
-    result = {"quick": call.quick, "machine": machine(), "rows": rows, "details": details}
+    result = {"quick": call.quick, "machine": about, "rows": rows, "details": details}
     call.out.mkdir(parents=True, exist_ok=True)
-    (call.out / f"{stem}.json").write_text(json.dumps(result, indent=1) + "\n")
-    print("python -m papers.pictures vico-decoded draws it")
+    (call.out / f"{stem}.json").write_text(compact(result) + "\n")
+    if call.out.resolve() == RESULTS.resolve() and not call.quick:
+        README.write_text(put(README.read_text(), section(result)))
+        # Not above: it draws the pictures of every paper, and so imports this module.
+        from papers.pictures import main as draw_all
+
+        draw_all(["vico-decoded", *(f"vico-decoded-{of}" for of in ("keys", "every", "8"))])
     return 0 if call.quick or all(row.met is not False for row in screen.rows) else 1
 
 

@@ -47,6 +47,7 @@ _WIDTH = 576
 # Few frames a second would measure how rows are handled, not how they are compared: at 800 a frame
 # meets up to 96,000 others.
 _RATE = 800
+_MARKED = 100  # samples of a curve, above which none has a mark
 
 
 def news(seed: int, seconds: int, rate: int) -> tuple[np.ndarray, np.ndarray]:
@@ -321,7 +322,10 @@ def draw_curves(curves: dict[str, Any], seconds: str, title: str, path: Path) ->
     figure, axes = pyplot().subplots(figsize=(PAGE, 4.2), layout="constrained")
     for name, curve in curves.items():
         x, y = [0, *(x for x, _ in curve)], [0, *(y for _, y in curve)]
-        axes.plot(x, y, label=name, **line_of(name.split(",")[0].split("(")[0]))
+        style = line_of(name.split(",")[0].split("(")[0])
+        if len(x) > _MARKED:
+            style["marker"] = ""
+        axes.plot(x, y, label=name, **style)
     axes.set_xlabel(seconds)
     axes.set_ylabel("comparisons so far")
     axes.yaxis.set_major_formatter(lambda value, _: plain_number(value))

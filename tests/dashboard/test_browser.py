@@ -188,11 +188,13 @@ def test_topics_come_with_pictures_side_by_side_and_are_replaced(
     assert "north at" in (pictures.first.get_attribute("alt") or "")
     assert second.get_attribute("class") == "topic closed" and second.locator("img").count() == 0
     later = {**topic, "topic": "e|f", "words": "later", "rows": rows, "age": 1.25}
+    later["concepts"] = ["ship", "water"]
     board.topics([later], note="3 of 4 found")
     page.locator("#topics article:has-text('later')").wait_for(timeout=5000)
     assert page.locator("#topics article").count() == 1
     assert "3 of 4 found" in page.locator("#topics").inner_text()
     assert " after its segments" in page.locator("#topics article").inner_text()
+    assert ", seen: ship, water" in page.locator("#topics article").inner_text()
 
 
 def test_traffic_by_link_is_held_against_all_in_the_cloud(page: Any, board: Any) -> None:

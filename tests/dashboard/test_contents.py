@@ -60,13 +60,14 @@ def test_a_line_above_topics_and_their_age(board: Board) -> None:
 def test_under_show_topics_tell_no_more_than_it_names() -> None:
     def told(*show: str) -> Any:
         with ab.dashboard(running(report(0)), host="0.0.0.0", token=SECRET, show=show) as board:
-            board.topics([TOPIC], note="of north")
+            board.topics([{**TOPIC, "concepts": ["ship"]}], note="of north")
             state = ask(board, "/api/state.json", Authorization=f"Bearer {SECRET}")[2]
         assert json.loads(state)["note"] == ""
         return json.loads(state)["topics"][0]
 
     bare = told("score")
     assert (bare["topic"], bare["words"], bare["heat"]) == ("", None, 2.0)
+    assert "concepts" not in bare and told("concepts")["concepts"] == ["ship"]
     assert bare["channels"] == [
         {"channel": "channel 1", "pictures": [[1.0, None]]},
         {"channel": "channel 2", "pictures": [[5.0, None]]},

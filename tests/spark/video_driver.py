@@ -9,7 +9,10 @@ It reads ``channels``, or ``left`` for topics, writes ``out`` and keeps ``out.ch
 written, makes the file ``reached`` and waits to be killed. In the other batches that are named, the
 task that has decoded a segment kills the Python processes that it runs in, or its executor, with
 which ``--master`` must start executors of their own. Each is killed once,
-and says so with a file ``killed-...``.
+and says so with a file ``killed-...``. ``--written`` holds behind what the sink has written and
+before the micro-batch is committed. ``--strike worker:pairs:3`` kills at a point of the news: when
+a segment has been decoded (``frames``), when a task has archived its key frames (``keys``), or when
+it has found its pairs.
 """
 
 from __future__ import annotations
@@ -50,6 +53,23 @@ def killing(folder: Path, kind: str, batches: list[str]) -> Callable[[Any], Iter
     return passed
 
 
+def striking(folder: Path, strikes: dict[str, str]) -> Callable[[Any], Iterator[Any]]:
+    """The same behind all rows of a task, which may be none: what to kill by micro-batch."""
+
+    def passed(rows: Any) -> Iterator[Any]:
+        yield from rows
+        task = TaskContext.get()
+        number = (task.getLocalProperty("streaming.sql.batchId") if task else None) or ""
+        if number in strikes:
+            try:
+                (folder / f"killed-{strikes[number]}-{number}").touch(exist_ok=False)
+            except FileExistsError:
+                return
+            _kill(strikes[number])
+
+    return passed
+
+
 def _kill(kind: str) -> None:
     """SIGKILL to the executor, or to the Python processes of its tasks, this one last."""
     daemon = os.getppid()
@@ -82,21 +102,38 @@ def found(spark: Any, given: argparse.Namespace) -> Any:
 
     if given.what == "topics":
         return topics(lethal(Feed(given.folder).streams(spark)[0]), watermark="3 seconds")
+
+    def struck(rows: Any, point: str) -> Any:
+        parted = (strike.split(":") for strike in given.strike.split(",") if strike)
+        strikes = {batch: kind for kind, where, batch in parted if where == point}
+        return rows.mapInArrow(striking(given.folder, strikes), rows.schema) if strikes else rows
+
     path, start = str(given.folder / "channels"), "2024-05-01"
     frames = ab.video.frames(spark, path, start=start, closed="all", max_files=1, picture=None)
     decoded = lethal(frames)
     if given.what == "news":
-        return news(decoded, given.folder / "keyframes", watermark="2 seconds")
+        return news(decoded, given.folder / "keyframes", struck, watermark="2 seconds")
     return ab.video.shots(decoded) if given.what == "keys" else decoded.select("id", "ts", "sig")
 
 
-def news(frames: Any, archive: Path | None = None, **watermark: str) -> Any:
-    """Topics of frames; their key frames are archived on the way."""
-    keys = ab.video.shots(frames).select("id", "channel", "ts", "features")
+def untouched(rows: Any, point: str) -> Any:
+    """The same rows."""
+    return rows
+
+
+def news(
+    frames: Any,
+    archive: Path | None = None,
+    at: Callable[[Any, str], Any] = untouched,
+    **watermark: str,
+) -> Any:
+    """Topics of frames; their key frames are archived on the way; `at` is done at each point."""
+    keys = ab.video.shots(at(frames, "frames")).select("id", "channel", "ts", "features")
     kept = keys if archive is None else ab.video.archive(keys, archive)
+    kept = at(kept, "keys")
     alike = ab.cosine("features") >= 0.9
     pairs = ab.correlate(kept, where=alike, window="5 s", keep=["channel"], **watermark)
-    return ab.video.topics(pairs, near="2 s", gap="5 s", live=bool(watermark))
+    return ab.video.topics(at(pairs, "pairs"), near="2 s", gap="5 s", live=bool(watermark))
 
 
 def main() -> None:
@@ -106,19 +143,26 @@ def main() -> None:
     parser.add_argument("--hold", type=int, default=-1)
     parser.add_argument("--worker", default="")
     parser.add_argument("--executor", default="")
+    parser.add_argument("--strike", default="")
+    parser.add_argument("--written", action="store_true")
     parser.add_argument("--master", default="local[2]")
     given = parser.parse_args()
     spark = new_session(given.folder, master=given.master)
     spark.sparkContext.setLogLevel("OFF")
     sink = ab.sinks.parquet(str(given.folder / "out"), app="keys", via="driver")
 
+    def hold() -> None:
+        (given.folder / "reached").touch()
+        while True:
+            time.sleep(1)
+
     def write(rows: Any, batch: int) -> None:
-        if batch == given.hold:
+        if batch == given.hold and not given.written:
             rows.count()
-            (given.folder / "reached").touch()
-            while True:
-                time.sleep(1)
+            hold()
         sink(rows, batch)
+        if batch == given.hold:
+            hold()
 
     query = (
         found(spark, given)

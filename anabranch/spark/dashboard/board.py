@@ -213,8 +213,9 @@ class Board:
             key frames. The first 12 topics and 24 key frames of each are shown; one that is
             ``repeated``, if it says so, is greyed. Under ``show=`` the name of a topic, its words,
             the names of channels and pictures are there if ``topic``, ``words``, ``channel`` and
-            ``jpeg`` are among its columns. The page says how old a topic was when it was first
-            shown, if it has an ``age``, in seconds.
+            ``jpeg`` are among its columns; so are ``concepts``. The page says how old a topic was
+            when it was first shown, if it has an ``age``, in seconds, and which ``concepts`` were
+            seen in it.
         note
             A line above all topics, for example how many were found. It is not shown under
             ``show=``.

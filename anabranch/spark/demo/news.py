@@ -2,7 +2,7 @@
 
 Recorded channels appear segment by segment. One query decodes them, finds shots, keeps their key
 frames in a folder, correlates them, and makes topics of the pairs. What it finds is compared with
-the timetable.
+the timetable. Captions are read, and concepts found, where their extras are installed.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from anabranch import video
 from anabranch.predicates import cosine
 from anabranch.spark.correlate import correlate
 from anabranch.spark.dashboard.board import Board, dashboard
+from anabranch.spark.demo.reading import Readers, readers
 from anabranch.spark.demo.stage import DemoFailed, open_page, session, waiting
 from anabranch.spark.settings import configure
 from anabranch.spark.watch import Interrupt
@@ -47,7 +48,7 @@ from anabranch.video.scoring import (
     score_topics,
     so_far,
 )
-from anabranch.video.showing import as_shown
+from anabranch.video.showing import as_shown, thumb
 from anabranch.video.studio import recorded
 from anabranch.video.truth import truth
 
@@ -73,6 +74,7 @@ class NewsSettings:
     page: bool = True
     keep_files: bool = False
     out: Path | None = None
+    plain: bool = False
 
 
 def run_news(settings: NewsSettings, console: Console | None = None) -> int:
@@ -101,6 +103,8 @@ def run_news(settings: NewsSettings, console: Console | None = None) -> int:
 
 def _play(settings: NewsSettings, folder: Path, log: Path, console: Console) -> int:
     plan = programme(settings.seed, settings.seconds)
+    of = Readers() if settings.plain else readers()
+    console.print(of.said, soft_wrap=True)
     with waiting(console, "fetching real clips, once"):
         fetch(plan.clips)
     for line in licences(plan.clips):
@@ -120,14 +124,15 @@ def _play(settings: NewsSettings, folder: Path, log: Path, console: Console) -> 
         configure(spark, workers=1)
         if settings.page:
             open_page(board.url, console)
-        show = _Show(spark, plan, Airing(segments, folder / "air", settings.speed), folder, board)
+        airing = Airing(segments, folder / "air", settings.speed)
+        show = _Show(spark, plan, airing, folder, board, of)
         with show.running():
             show.follow(interrupt, console)
         verdict = show.verdict()
     _report(plan, verdict, console)
     if settings.out is not None:
         asked = {name: getattr(settings, name) for name in ("seed", "seconds", "speed", "workers")}
-        told = {**asked, **verdict.to_dict(), "truth": truth(plan)}
+        told = {**asked, "read": of.names, **verdict.to_dict(), "truth": truth(plan)}
         settings.out.write_text(json.dumps(told, indent=1) + "\n")
     return 1 if verdict.problems else 0
 
@@ -142,9 +147,10 @@ class _Show:
         airing: Airing,
         folder: Path,
         board: Board,
+        of: Readers,
     ) -> None:
         self.spark, self.plan, self.airing = spark, plan, airing
-        self.folder, self.board = folder, board
+        self.folder, self.board, self.readers = folder, board, of
         self.present = Present()
         self.keys: dict[str, Any] = {}
         # How long after its segments, and after its last frame, two key frames were in one topic on
@@ -189,17 +195,17 @@ class _Show:
 
     def _plan(self) -> Any:
         frames = video.frames(
-            self.spark, str(self.folder / "air"), picture=(256, 144), closed="all"
+            self.spark, str(self.folder / "air"), picture=self.readers.picture, closed="all"
         )
         found = video.shots(frames).select("id", "channel", "ts", "features", "picture")
-        keys = video.archive(found, self.folder / "keys").drop("picture")
+        keys = self.readers.described(video.archive(found, self.folder / "keys")).drop("picture")
         window, again = self.plan.window // SECOND, AGAIN // SECOND
         pairs = correlate(
             keys.filter("exists(features, x -> x != 0)"),  # black frames have no direction
             where=cosine("features") >= _THRESHOLD,
             window=f"{max(window, again)} seconds",
             watermark="10 seconds",
-            keep=["channel"],
+            keep=["channel", *self.readers.names],
         )
         # Within a channel they are repetitions, and count if they are soon enough.
         longest = "make_dt_interval(0, 0, 0, IF(left_channel = right_channel, {}, {}))"
@@ -321,7 +327,7 @@ class _Show:
             if path.name in self._read:
                 continue
             rows = pq.read_table(path, columns=["id", "channel", "ts", "picture"]).to_pylist()
-            self.keys |= {row["id"]: row for row in rows}
+            self.keys |= {row["id"]: {**row, "picture": thumb(row["picture"])} for row in rows}
             self._read.add(path.name)
 
     def verdict(self) -> Verdict:
