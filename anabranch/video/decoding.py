@@ -119,8 +119,12 @@ def probe(path: str) -> Probe:
             faults = Faults()
             said = _span(container, stream, source, faults)
             created = _created(container.metadata.get("creation_time"))
-            sure = not (said.wrong or faults.packets_bad)
-            return Probe(_us(said.first, unit), _us(said.length, unit), created, sure, said.wrong)
+            length = _us(said.length, unit)
+            # A head may lie; but if it says more than there is, something may be missing.
+            claimed = container.duration if stream.duration is None else _us(stream.duration, unit)
+            whole = (claimed or 0) <= length + _SECOND // 2
+            sure = whole and bool(faults.packets) and not (said.wrong or faults.packets_bad)
+            return Probe(_us(said.first, unit), length, created, sure, said.wrong)
     except Unreadable:
         return Probe()
 
@@ -141,10 +145,10 @@ def _stamps(packets: Iterator[Any]) -> list[int]:
 
 def _usual(stream: Any) -> int:
     """How long a frame is, in ticks, where it does not say so."""
-    rate = stream.average_rate or stream.guessed_rate or stream.base_rate or _USUAL_RATE
-    if rate * _AHEAD < 1:  # a rate that is none
-        rate = _USUAL_RATE
-    return max(1, round(1 / (rate * stream.time_base)))
+    said = stream.average_rate or stream.guessed_rate or stream.base_rate or _USUAL_RATE
+    rate = said if said * _AHEAD >= 1 else _USUAL_RATE  # a frame in more than 10 s is no rate
+    ticks: int = round(1 / (rate * stream.time_base))
+    return max(1, ticks)
 
 
 def _wrong(path: str) -> tuple[frozenset[int], int]:

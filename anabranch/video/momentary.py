@@ -91,5 +91,7 @@ class Source:
         try:
             return what(*given)
         except (OSError, MemoryError) as error:
+            if isinstance(error, OSError):
+                error.filename = self.name
             self.error = error
             raise
