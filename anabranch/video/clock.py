@@ -128,7 +128,7 @@ def _readings(before: Place, probe: Probe, timestamps: str) -> tuple[bool, bool]
     on = step >= 0 and probe.first <= before.end - before.base + _AHEAD
     if timestamps == "running":
         return on, False
-    again = 2 * abs(step) < length
+    again = step == 0 or 2 * abs(step) < length
     return on and not again, again
 
 

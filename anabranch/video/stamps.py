@@ -73,9 +73,9 @@ def span_of(stamps: Sequence[int], usual: int, second: int, ahead: int) -> Span:
         return Span(0, 0, bool(wrong.any()))
     low = high = held[0]
     begins: int | None = None
-    total = 0
+    total, back = 0, max(second, _USUAL * usual)  # packets are not in the order of showing
     for at in [*held[1:], None]:
-        if at is not None and high - second <= at <= high + 2 * usual + ahead:
+        if at is not None and high - back <= at <= high + 2 * usual + ahead:
             low, high = min(low, at), max(high, at)
             continue
         begins = low if begins is None else begins
