@@ -88,7 +88,7 @@ def test_whatever_is_flipped_moves_no_other_by_more_than_a_second(
         if kind == "mp4" and probe(str(path)).length > 5 * SECOND:
             continue
         earlier, later = channel.moved(damaged)
-        assert (-0.6 if named else -1) <= earlier <= later <= 1.2, seed
+        assert -1 <= earlier <= later <= 1.2, seed
 
 
 def walked(probes: list[Probe], names: list[int | None], start: int | None = 0) -> list[Place]:
