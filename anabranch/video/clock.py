@@ -3,7 +3,8 @@
 The time of a frame is the *base* of its run plus its timestamp. In a *run* timestamps rise. Those
 of a transport stream run on from one segment to the next; those of other files begin again with
 each, and then a segment begins where the one before it ended. A name tells seconds only, so it
-decides nothing as long as it agrees within a segment. Where it does not, or where timestamps wrap
+decides nothing as long as it agrees within a segment, but for where the segment before cannot be
+read: then nobody knows where that one ended. Where a name does not agree, or where timestamps wrap
 or jump back, a new run begins at the time that the name tells.
 """
 
@@ -24,15 +25,21 @@ _SECOND = 1_000_000
 # Timestamps of transport streams have 33 bits of 90,000 a second: half of them is 13 hours.
 _HALF_A_WRAP = (1 << 32) * _SECOND // 90_000
 _AHEAD = 3600 * _SECOND
+_MOST_SLACK = 10 * _SECOND
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What a segment's head says, in microseconds; `first` is None if it cannot be opened."""
+    """What a segment says, in microseconds; `first` is None if it cannot be opened.
+
+    It is `sure` of its length if all of it can be read, and `doubtful` if timestamps are wrong.
+    """
 
     first: int | None = None
     length: int = 0
     created: int | None = None
+    sure: bool = True
+    doubtful: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class Place:
     """Where the time line of a channel stands after a segment; it is part of the offset.
 
     `began` is false while no segment could be opened. `jump` says how this segment began a run.
+    Where a segment cannot be read it may have lasted beyond `end`, which is then `open`.
     """
 
     segment: str
@@ -57,6 +65,7 @@ class Place:
     end: int = 0
     began: bool = False
     jump: str = ""
+    open: bool = False
 
     def to_offset(self) -> dict[str, Any]:
         """As Spark writes it into its log."""
@@ -87,18 +96,22 @@ def follow(
     if probe.first is None:
         if before is None:
             return Place(segment)
-        return Place(**{**asdict(before), "segment": segment, "jump": ""})
+        return Place(**{**asdict(before), "segment": segment, "jump": "", "open": True})
     if before is None or not before.began:
         base = _first_base(segment, probe, said, timestamps)
         return _placed(segment, 0, base, probe)
     on, again = _readings(before, probe, timestamps)
     # Names tell whole seconds, and a transport stream begins at up to 1.4 of them.
-    slack = max(probe.length, before.end - before.base - before.first) + 2 * _SECOND
+    length = before.end - before.base - before.first
+    slack = min(probe.length, length, _MOST_SLACK) + 2 * _SECOND
     if on and _agrees(before.base + probe.first, said, slack):
         return _placed(segment, before.run, before.base, probe)
-    if again and _agrees(before.end, said, slack):
+    known = not before.open or said.begins is None
+    if again and known and _agrees(before.end, said, slack):
         return _placed(segment, before.run, before.end - probe.first, probe)
     begins = before.end if said.begins is None else said.begins
+    if before.open and abs(begins - before.end) <= slack:  # seconds, which may be cut
+        begins = max(begins, before.end)
     if again and begins >= before.end:  # a gap, and not a jump
         return _placed(segment, before.run, begins - probe.first, probe)
     jump = "wrap" if before.first - probe.first > _HALF_A_WRAP else "jump"
@@ -115,7 +128,7 @@ def _readings(before: Place, probe: Probe, timestamps: str) -> tuple[bool, bool]
     on = step >= 0 and probe.first <= before.end - before.base + _AHEAD
     if timestamps == "running":
         return on, False
-    again = 2 * abs(step) < length
+    again = step == 0 or 2 * abs(step) < length
     return on and not again, again
 
 
@@ -126,7 +139,7 @@ def _agrees(begins: int, said: Said, slack: int) -> bool:
 def _placed(segment: str, run: int, base: int, probe: Probe, jump: str = "") -> Place:
     assert probe.first is not None
     end = base + probe.first + probe.length
-    return Place(segment, run, base, probe.first, end, True, jump)
+    return Place(segment, run, base, probe.first, end, True, jump, not probe.sure)
 
 
 def _first_base(segment: str, probe: Probe, said: Said, timestamps: str) -> int:

@@ -2,20 +2,25 @@
 
 What cannot be opened is a problem with a reason. A packet that cannot be decoded is counted, and
 decoding continues with the next. A timestamp that is missing is that of the frame before it plus
-its length. One that jumps back, or far ahead, begins a new stretch that continues in time.
+its length, and so is one that no other bears out. One that jumps back, or far ahead, begins a new
+stretch that continues in time. Errors of the moment are raised: the file may be whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import extra
 from anabranch.video.clock import Probe
+from anabranch.video.momentary import Source, momentary
+from anabranch.video.segments import legible
+from anabranch.video.stamps import Span, span_of, unborne
 
 if TYPE_CHECKING:
     import av
@@ -25,6 +30,7 @@ __all__ = ["Faults", "Shown", "Unreadable", "decoded", "probe"]
 _SECOND = 1_000_000
 _AHEAD = 10  # seconds
 _USUAL_RATE = Fraction(25)
+_BUFFER = 1 << 17
 
 
 class Unreadable(Exception):
@@ -69,18 +75,31 @@ class Shown:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[tuple[Any, Any]]:
+def _opened(path: str) -> Iterator[tuple[Any, Any, Source]]:
     """The container and its first video stream that is no attached picture."""
     with extra("video", "decoding films", "av"):
         import av
 
-    try:
-        # A film may be a list of others: of files, and of nothing on a network.
-        only = {"protocol_whitelist": "file"}
-        container = av.open(f"file:{path}", options=only, metadata_errors="replace")
-    except Exception as error:  # of FFmpeg's and of PyAV's own, which expects whole files
-        raise Unreadable(f"cannot be opened: {error}") from error
-    with container:
+    # A film may be a list of others: of files, and of nothing on a network.
+    only = {"protocol_whitelist": "file"}
+    with ExitStack() as stack:
+        try:
+            source = Source(stack.enter_context(Path(path).open("rb")), legible(path))
+        except OSError as error:
+            if momentary(error):
+                raise
+            raise Unreadable(f"cannot be opened: {error.strerror}") from error
+        try:
+            container = av.open(
+                source, options=only, metadata_errors="replace", buffer_size=_BUFFER
+            )
+        except Exception as error:  # of FFmpeg's and of PyAV's own, which expects whole files
+            source.check()
+            if momentary(error):
+                raise
+            raise Unreadable(f"cannot be opened: {error}") from error
+        stack.enter_context(container)
+        source.check()
         attached = int(av.stream.Disposition.attached_pic)
         films = [s for s in container.streams.video if not int(s.disposition) & attached]
         if not films or films[0].codec_context is None or films[0].time_base is None:
@@ -89,28 +108,57 @@ def _opened(path: str) -> Iterator[tuple[Any, Any]]:
         # Parallel work is Spark's, and the exact paths are the same on every machine.
         films[0].codec_context.thread_count = 1
         films[0].codec_context.flags |= int(av.codec.context.Flags.bitexact)
-        yield container, films[0]
+        yield container, films[0], source
 
 
 def probe(path: str) -> Probe:
-    """Where a file begins and how long it is; no frame is decoded."""
+    """Where a file begins and how long it is, as far as its packets say so; none is decoded."""
     try:
-        with _opened(path) as (container, stream):
+        with _opened(path) as (container, stream, source):
             unit = stream.time_base
-            first, length = stream.start_time, stream.duration
-            if first is None or length is None:
-                first, length = _scanned(container, stream)
+            faults = Faults()
+            said = _span(container, stream, source, faults)
             created = _created(container.metadata.get("creation_time"))
-            return Probe(_us(first, unit), _us(length, unit), created)
+            length = _us(said.length, unit)
+            # A head may lie; but if it says more than there is, something may be missing.
+            claimed = container.duration if stream.duration is None else _us(stream.duration, unit)
+            whole = (claimed or 0) <= length + _SECOND // 2
+            sure = whole and bool(faults.packets) and not (said.wrong or faults.packets_bad)
+            return Probe(_us(said.first, unit), length, created, sure, said.wrong)
     except Unreadable:
         return Probe()
 
 
-def _scanned(container: Any, stream: Any) -> tuple[int, int]:
-    """First timestamp and length by the packets, where the head does not say."""
-    packets = [p for p in _packets(container, stream, Faults()) if p.pts is not None]
-    first = min((packet.pts for packet in packets), default=0)
-    return first, max((p.pts + (p.duration or 0) for p in packets), default=first) - first
+def _span(container: Any, stream: Any, source: Source, faults: Faults) -> Span:
+    """What the packets of a file say of its time; heads are not asked, since they may lie."""
+    unit, usual = stream.time_base, _usual(stream)
+    stamps = _stamps(_packets(container, stream, source, faults))
+    if not stamps:  # as of a bare stream
+        return Span(0, faults.packets * usual, False)
+    return span_of(stamps, usual, int(1 / unit), int(_AHEAD / unit))
+
+
+def _stamps(packets: Iterator[Any]) -> list[int]:
+    found = ((p.dts if p.pts is None else p.pts) for p in packets if p.size)
+    return [at for at in found if at is not None]
+
+
+def _usual(stream: Any) -> int:
+    """How long a frame is, in ticks, where it does not say so."""
+    said = stream.average_rate or stream.guessed_rate or stream.base_rate or _USUAL_RATE
+    rate = said if said * _AHEAD >= 1 else _USUAL_RATE  # a frame in more than 10 s is no rate
+    ticks: int = round(1 / (rate * stream.time_base))
+    return max(1, ticks)
+
+
+def _wrong(path: str) -> tuple[frozenset[int], int]:
+    """The timestamps of a file that no others bear out, and the first of the others."""
+    with _opened(path) as (container, stream, source):
+        stamps = _stamps(_packets(container, stream, source, Faults()))
+        alone = unborne(stamps, int(1 / stream.time_base)).tolist()
+        held = (at for at, bad in zip(stamps, alone, strict=True) if not bad)
+        first = next(held, 0)
+        return frozenset(at for at, bad in zip(stamps, alone, strict=True) if bad), first
 
 
 def _created(text: str | None) -> int | None:
@@ -130,35 +178,39 @@ def _us(ticks: int, unit: Fraction) -> int:
     return ticks * unit.numerator * _SECOND // unit.denominator
 
 
-def decoded(path: str, faults: Faults) -> Iterator[Shown]:
+def decoded(path: str, faults: Faults, doubtful: bool = False) -> Iterator[Shown]:
     """The frames of a file in the order in which they are shown.
+
+    Of a `doubtful` file, timestamps that no others bear out count as missing.
 
     Raises
     ------
     Unreadable
         If there is nothing to decode.
     """
-    with _opened(path) as (container, stream):
-        unit = stream.time_base
-        rate = stream.average_rate or stream.guessed_rate or stream.base_rate or _USUAL_RATE
-        usual = max(1, round(1 / (rate * unit)))
+    wrong, first = _wrong(path) if doubtful else (frozenset[int](), 0)
+    with _opened(path) as (container, stream, source):
+        unit, usual = stream.time_base, _usual(stream)
         ahead = int(_AHEAD / unit)
         last: int | None = None  # the timestamp before
         form: tuple[int, int, str] | None = None  # of the frame before
-        at = stretch = shift = 0
+        at = stretch = shift = own = 0
         length = _us(usual, unit)
-        for frame in _frames(container, stream, faults):
+        for frame in _frames(container, stream, source, faults):
             ticks = frame.duration or usual
+            ticks = ticks if ticks <= max(usual, ahead) else usual
             pts = frame.pts
-            if pts is None:
+            if pts is None or pts in wrong:
                 faults.pts_missing += 1
-                pts = 0 if last is None else last + ticks
+                pts = first if last is None else last + ticks
+            own += 1
             if last is not None and not last <= pts <= last + 2 * ticks + ahead:
                 faults.jumps += 1
                 stretch += 1
                 shift = at + length - _us(pts, unit)
-            elif last is not None and pts == last:
-                pts += 1
+                own = pts
+            # Frames may have the same timestamp; in ids each has its own.
+            own = pts if last is None else max(own, pts)
             now = (frame.width, frame.height, frame.format.name)
             faults.changed += form not in (None, now)
             form = now
@@ -166,14 +218,16 @@ def decoded(path: str, faults: Faults) -> Iterator[Shown]:
             if last is not None:
                 at = max(at, before + 1)
             last, length = pts, max(1, _us(ticks, unit))
-            yield Shown(frame, pts, at, length, stretch)
+            yield Shown(frame, own, at, length, stretch)
 
 
-def _frames(container: Any, stream: Any, faults: Faults) -> Iterator[Any]:
-    for packet in _packets(container, stream, faults):
+def _frames(container: Any, stream: Any, source: Source, faults: Faults) -> Iterator[Any]:
+    for packet in _packets(container, stream, source, faults):
         try:
             frames = packet.decode()
-        except Exception:  # as of opening
+        except Exception as error:  # as of opening
+            if momentary(error):
+                raise
             faults.packets_bad += 1
             continue
         for frame in frames:
@@ -181,15 +235,19 @@ def _frames(container: Any, stream: Any, faults: Faults) -> Iterator[Any]:
             yield frame
 
 
-def _packets(container: Any, stream: Any, faults: Faults) -> Iterator[Any]:
+def _packets(container: Any, stream: Any, source: Source, faults: Faults) -> Iterator[Any]:
     """Packets up to the end, or up to where the container cannot be read any further."""
     packets = container.demux(stream)
     while True:
         try:
             packet = next(packets)
         except StopIteration:
+            source.check()
             return
-        except Exception:  # as of opening
+        except Exception as error:  # as of opening
+            source.check()
+            if momentary(error):
+                raise
             faults.packets += 1
             faults.packets_bad += 1
             return

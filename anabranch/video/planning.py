@@ -17,7 +17,15 @@ from anabranch.errors import AnabranchError
 from anabranch.video.clock import Place, Said, follow
 from anabranch.video.decoding import probe
 from anabranch.video.rows import Planned
-from anabranch.video.segments import Segment, channels, closed, list_starts, named_time, names
+from anabranch.video.segments import (
+    Segment,
+    channels,
+    closed,
+    list_starts,
+    named_time,
+    names,
+    path_of,
+)
 
 __all__ = ["Folder", "Limit", "Offset", "Planner"]
 
@@ -51,13 +59,9 @@ class Limit:
             found = found[: max(1, self.files)]
         if self.bytes is None or not found:
             return found
-        sizes = [max(0, Segment.of("", _path(place, name)).size) for name in found]
+        sizes = [max(0, Segment.of("", path_of(place, name)).size) for name in found]
         within = [sum(sizes[: n + 1]) <= self.bytes for n in range(len(sizes))]
         return found[: max(1, sum(within))]
-
-
-def _path(place: Path, name: str) -> Path:
-    return place if place.is_file() else place / name
 
 
 class Planner:
@@ -101,8 +105,8 @@ class Planner:
             self._count_late(channel, place, reached, new)
             walked = self._walked(channel, place, start, new)
             if walked:
-                files = [[at.segment, at.base, at.run, at.jump] for at in walked]
-                moved[channel] = {**walked[-1].to_offset(), "files": files}
+                last, _ = walked[-1]
+                moved[channel] = {**last.to_offset(), "files": [file for _, file in walked]}
         if not moved:
             return start
         # What others have planned before is done: an offset names the files of one range.
@@ -124,13 +128,13 @@ class Planner:
                 continue
             place = places.get(channel)
             here = set() if place is None else set(names(place))
-            for name, base, run, jump in files:
+            for name, *said in files:
                 if place is None or name not in here:
                     raise AnabranchError(
                         f"segment {channel}/{name} is in the query's offsets and no longer in the "
                         "folder: put it back, or begin a new checkpoint"
                     )
-                found.append(Planned(Segment.of(channel, _path(place, name)), base, run, jump))
+                found.append(_planned(Segment.of(channel, path_of(place, name)), said))
             if place is not None:
                 self._count_late(channel, place, reached, [file[0] for file in files])
         if found and self._late:
@@ -146,16 +150,18 @@ class Planner:
         for channel, place in self._channels().items():
             done = end[channel]["segment"] if channel in end else ""
             for name in names(place) if place.is_dir() else []:
-                path = place / name
+                path = path_of(place, name)
                 # The last one stays: the query may be restarted and plan it again.
                 if name < done and Segment.of(channel, path).changed < oldest:
-                    path.unlink()
+                    path.unlink(missing_ok=True)  # a recorder cleans up too
 
     def _channels(self) -> dict[str, Path]:
         return channels(self.folder.path)
 
-    def _walked(self, channel: str, place: Path, start: Offset, new: list[str]) -> list[Place]:
-        """Segments one after the other on the time line of their channel."""
+    def _walked(
+        self, channel: str, place: Path, start: Offset, new: list[str]
+    ) -> list[tuple[Place, list[Any]]]:
+        """Segments one after the other on the time line of their channel, and as offsets say it."""
         at = Place.from_offset(start.get(channel))
         listed = list_starts(place) if new else {}
         begins = self.folder.start.get(channel, self.folder.start.get(""))
@@ -164,9 +170,11 @@ class Planner:
             said = named_time(name)
             if said is None and begins is not None and name in listed:
                 said = begins + listed[name]
-            seen = probe(str(_path(place, name)))
+            segment = Segment.of(channel, path_of(place, name))
+            seen = probe(segment.path)
             at = follow(at, name, seen, Said(begins, said), self.folder.timestamps)
-            found.append(at)
+            state = [segment.size, segment.changed, seen.doubtful]
+            found.append((at, [name, at.base, at.run, at.jump, *state]))
         return found
 
     def _count_late(self, channel: str, place: Path, reached: str, planned: list[str]) -> None:
@@ -179,3 +187,12 @@ class Planner:
         late = {name for name in here if name <= last} - known - set(planned)
         self._late += len(late)
         self._known[channel] = (known & here) | late | set(planned)
+
+
+def _planned(now: Segment, said: list[Any]) -> Planned:
+    """A segment as an offset says that it was when it was planned."""
+    base, run, jump, *state = said
+    if not state:  # an offset of 0.2.0 or before
+        return Planned(now, base, run, jump)
+    size, changed, doubtful = state
+    return Planned(replace(now, size=size, changed=changed), base, run, jump, doubtful=doubtful)

@@ -13,8 +13,9 @@ import pyarrow as pa
 from anabranch.errors import AnabranchError
 from anabranch.video import layout, pictures
 from anabranch.video.decoding import Faults, Shown, Unreadable, decoded
+from anabranch.video.momentary import momentary
 from anabranch.video.planes import planes_of
-from anabranch.video.sampling import taken
+from anabranch.video.sampling import anchored, taken
 from anabranch.video.segments import Segment
 from anabranch.video.signature import LOW, distance, signature
 
@@ -65,13 +66,17 @@ class Reading:
 
 @dataclass(frozen=True)
 class Planned:
-    """A segment on its channel's time line. `late` segments came behind it and are left out."""
+    """A segment on its channel's time line. `late` segments came behind it and are left out.
+
+    In a `doubtful` one some timestamps are wrong.
+    """
 
     segment: Segment
     base: int
     run: int
     jump: str = ""
     late: int = 0
+    doubtful: bool = False
 
 
 @dataclass
@@ -100,7 +105,8 @@ def rows_of(planned: Planned, reading: Reading) -> Iterator[pa.RecordBatch]:
         raise AnabranchError(_changed(segment))
     rows, frames, pictured = _Rows(), 0, 0
     try:
-        for row in _described(planned, reading, decoded(segment.path, faults), faults):
+        frames_of = decoded(segment.path, faults, planned.doubtful)
+        for row in _described(planned, reading, frames_of, faults):
             rows.add(**row)
             frames, pictured = frames + 1, pictured + (row["features"] is not None)
             if len(rows) == _ROWS_AT_ONCE:
@@ -159,7 +165,9 @@ def _described(
         known = before is not None and before[0] == shown.stretch and ts - before[1] <= GAP
         try:
             row = _row(planned, reading, shown, before[2] if known and before else None)
-        except Exception:  # a frame that was decoded, and is none that can be used
+        except Exception as error:  # a frame that was decoded, and is none that can be used
+            if momentary(error):
+                raise
             faults.packets_bad += 1
             continue
         before = (shown.stretch, ts, row["sig"])
@@ -171,7 +179,7 @@ def _row(planned: Planned, reading: Reading, shown: Shown, before: bytes | None)
     segment, ts = planned.segment, planned.base + shown.at
     planes = planes_of(shown.frame)
     sig = signature(planes)
-    anchor = bool(taken(ts, shown.length, reading.anchors))
+    anchor = bool(anchored(ts, shown.length, reading.every, reading.anchors))
     later = f"+{shown.stretch}" if shown.stretch else ""
     row: dict[str, Any] = {
         "id": f"{segment.channel}/{segment.name}/{shown.pts}{later}",

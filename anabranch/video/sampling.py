@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["taken"]
+__all__ = ["anchored", "taken"]
 
 
 def taken(ts: Any, duration: Any, every: int) -> Any:
@@ -28,3 +28,21 @@ def taken(ts: Any, duration: Any, every: int) -> Any:
     np.True_
     """
     return ts // every != (ts - duration) // every
+
+
+def anchored(ts: Any, duration: Any, every: int | None, anchors: int) -> Any:
+    """Whether frames that are taken are anchors.
+
+    A frame that stands for a slot of `every` is one if an anchor is due in that slot: `anchors`
+    need be no multiple of `every`.
+
+    Examples
+    --------
+    >>> times = range(0, 4_000_000, 300_000)
+    >>> [t // 1000 for t in times if anchored(t, 40_000, 300_000, 1_000_000)]
+    [0, 900, 1800, 3000, 3900]
+    """
+    if every is None:
+        return taken(ts, duration, anchors)
+    begin = ts // every * every
+    return (begin - 1) // anchors != (begin + every - 1) // anchors

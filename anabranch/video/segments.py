@@ -8,6 +8,7 @@ when they are complete. Age alone never closes one.
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-__all__ = ["CLOSED", "Segment", "channels", "closed", "list_starts", "named_time"]
+from anabranch.video.momentary import momentary
+
+__all__ = ["CLOSED", "Segment", "channels", "closed", "legible", "list_starts", "named_time"]
 
 CLOSED = ("auto", "list", "later", "all")
 """How a closed segment is told from one that is being written."""
@@ -45,13 +48,26 @@ class Segment:
         """The file as it is now; one that is not there, as behind a broken link, has no size."""
         try:
             state = path.stat()
-        except OSError:
-            return cls(channel, path.name, str(path), -1, -1)
-        return cls(channel, path.name, str(path), state.st_size, state.st_mtime_ns)
+        except OSError as error:
+            if momentary(error):
+                raise
+            return cls(channel, legible(path.name), str(path), -1, -1)
+        return cls(channel, legible(path.name), str(path), state.st_size, state.st_mtime_ns)
 
     def is_as_planned(self) -> bool:
         """Whether the file still is what was planned."""
         return Segment.of(self.channel, Path(self.path)) == self
+
+
+def legible(name: str) -> str:
+    r"""A name of the file system as text: bytes that are no UTF-8 are escaped.
+
+    Examples
+    --------
+    >>> print(legible("one"), legible(os.fsdecode(b"caf\xe9.ts")))
+    one caf\xe9.ts
+    """
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def channels(path: str) -> dict[str, Path]:
@@ -61,14 +77,35 @@ def channels(path: str) -> dict[str, Path]:
     """
     top = Path(path.removeprefix("file://") if path.startswith("file:///") else path)
     if top.is_file():
-        return {top.stem: top}
+        return {legible(top.stem): top}
     if not top.is_dir():
         return {}
-    folders = [entry for entry in sorted(top.iterdir()) if entry.is_dir() and entry.name[0] != "."]
-    found = {folder.name: folder for folder in folders}
-    if any(_is_film(entry.name) for entry in top.iterdir()):
-        found[top.resolve().name] = top
+    found = {
+        legible(e.name): top / e.name for e in _entries(top) if e.name[0] != "." and e.is_dir()
+    }
+    if names(top):
+        found[legible(top.resolve().name)] = top
     return dict(sorted(found.items()))
+
+
+def path_of(place: Path, name: str) -> Path:
+    """The file of a segment in a channel's folder, or the one file that is the channel."""
+    if place.is_file():
+        return place
+    if "\\x" in name:
+        for entry in _entries(place):
+            if legible(entry.name) == name:
+                return place / entry.name
+    return place / name
+
+
+def _entries(place: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder; nothing, once somebody has removed it."""
+    try:
+        with os.scandir(place) as found:
+            return list(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _is_film(name: str) -> bool:
@@ -76,10 +113,14 @@ def _is_film(name: str) -> bool:
 
 
 def names(place: Path) -> list[str]:
-    """The films of a channel's folder in the order of their names; dot-names are none."""
+    """The films of a channel's folder in the order of their names; dot-names are none.
+
+    A link to nothing is one, which cannot be opened; a folder or a pipe is none.
+    """
     if place.is_file():
-        return [place.name]
-    return sorted(e.name for e in place.iterdir() if e.name[0] != "." and _is_film(e.name))
+        return [legible(place.name)]
+    found = (e for e in _entries(place) if e.name[0] != "." and _is_film(e.name))
+    return sorted(legible(e.name) for e in found if e.is_file() or not os.path.exists(e.path))
 
 
 def closed(place: Path, how: str = "auto") -> list[str]:
@@ -104,7 +145,7 @@ def closed(place: Path, how: str = "auto") -> list[str]:
     if how == "list" or (how == "auto" and listed):
         # A recorder that is started again begins a new list: what sorts before it is closed too.
         return [name for name in found if name <= max(listed, default="")]
-    if how == "auto" and any(_is_renamed_later(entry.name) for entry in place.iterdir()):
+    if how == "auto" and any(_is_renamed_later(entry.name) for entry in _entries(place)):
         return found
     return found[:-1]
 
@@ -117,19 +158,34 @@ def list_starts(place: Path) -> Mapping[str, int]:
     """What the lists of a folder say: names, and when they begin in the recording's microseconds.
 
     They are those of ``-segment_list_type csv``: name, start, end. A last line that is still being
-    written is not there yet.
+    written is not there yet. Only lines of films count that are there, or were among them.
     """
     found: dict[str, int] = {}
+    here = names(place)
+    known, last = set(here), max(here, default="")
     for path in sorted(place.glob("*.csv")) if place.is_dir() else []:
         try:
-            text = path.read_text(errors="replace")
-        except OSError:
+            text = path.read_text(errors="surrogateescape")
+        except OSError as error:
+            if momentary(error):
+                raise
             continue  # a link to nothing, or one that this process may not read
-        for row in csv.reader(text[: text.rfind("\n") + 1].splitlines()):
+        for line in text[: text.rfind("\n") + 1].splitlines():
             try:
-                found[Path(row[0]).name] = int(Decimal(row[1]) * 1_000_000)
-            except (IndexError, InvalidOperation, ValueError, OverflowError):
+                row = next(csv.reader([line]))
+                name = legible(Path(row[0]).name)
+                begins = int(Decimal(row[1]) * 1_000_000)
+            except (
+                IndexError,
+                InvalidOperation,
+                ValueError,
+                OverflowError,
+                csv.Error,
+                StopIteration,
+            ):
                 continue  # a list of something else
+            if name in known or (_is_film(name) and name < last):
+                found[name] = begins
     return found
 
 

@@ -224,7 +224,7 @@ class Fake:
     def __init__(self, times: list[int | None]) -> None:
         self.times = times
 
-    def __call__(self, container: Any, stream: Any, faults: Faults) -> Any:
+    def __call__(self, container: Any, stream: Any, source: Any, faults: Faults) -> Any:
         for time in self.times:
             frame = av.VideoFrame(32, 18, "yuv420p")
             frame.pts = time
@@ -240,6 +240,7 @@ class Fake:
         pytest.param([(1 << 33) - 3600, 0, 3600], [95443677, 95443717, 95443757], 0, 1, id="wrap"),
         pytest.param([0, 1 << 32, 7200, 10800], [0, 40, 80, 120], 0, 2, id="one flipped"),
         pytest.param([0, 0, 3600], [0, 0, 40], 0, 0, id="the same twice"),
+        pytest.param([0, 0, 0, 0, 3600], [0, 0, 0, 0, 40], 0, 0, id="the same four times"),
         pytest.param([0, 90000, 93600, 450000], [0, 1000, 1040, 5000], 0, 0, id="variable rate"),
     ],
 )

@@ -1,0 +1,84 @@
+"""Timestamps of a file's packets: which of them bear each other out, and how long they say it is.
+
+A flipped bit of a head says that a segment lasts 15 days, and one of a packet that it is shown in
+13 hours. What packets say together is safe: a timestamp counts if others are near it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Span", "span_of", "unborne"]
+
+_NEIGHBOURS = 16  # frames that are shown later than they are stored, at most
+_USUAL = 4  # usual steps, within which another timestamp is near
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where a file begins and how long it is, in ticks; and whether timestamps of it are wrong."""
+
+    first: int
+    length: int
+    wrong: bool
+
+
+def unborne(stamps: Sequence[int], second: int) -> np.ndarray:
+    """Which timestamps, in the order of packets, no others bear out; `second` is in ticks.
+
+    It is nowhere near its neighbours, and not between them either, as after a pause.
+
+    Examples
+    --------
+    >>> unborne([0, 4, 8, 900, 16, 20], 100).nonzero()[0]
+    array([3])
+    >>> unborne([0, 4, 8, 900, 904, 908], 100).any()
+    np.False_
+    """
+    at = np.array(stamps, np.int64)
+    count = len(at)
+    steps = np.diff(np.unique(at))
+    if count < 3 or not len(steps):
+        return np.zeros(count, bool)
+    reach = max(second, _USUAL * int(np.median(steps)))
+    near = np.zeros(count, np.int64)
+    for k in range(1, min(_NEIGHBOURS, count - 1) + 1):
+        close = np.abs(at[k:] - at[:-k]) <= reach
+        near[k:] += close
+        near[:-k] += close
+    alone: np.ndarray = near < min(2, (count - 1) // 2)
+    between = np.zeros(count, bool)
+    between[1:-1] = (at[:-2] < at[1:-1]) & (at[1:-1] < at[2:]) & ~alone[:-2] & ~alone[2:]
+    return alone & ~between
+
+
+def span_of(stamps: Sequence[int], usual: int, second: int, ahead: int) -> Span:
+    """What timestamps say that bear each other out; each of `usual` length.
+
+    Where they jump by more than `ahead`, or back, time continues, as it does for frames.
+
+    Examples
+    --------
+    >>> span_of([0, 4, 8, 900, 16, 20], 4, 100, 1000)
+    Span(first=0, length=24, wrong=True)
+    >>> span_of([50, 54, 58, 9000, 9004, 9008], 4, 100, 1000)
+    Span(first=50, length=24, wrong=False)
+    """
+    wrong = unborne(stamps, second)
+    held = [at for at, bad in zip(stamps, wrong.tolist(), strict=True) if not bad]
+    if not held:
+        return Span(0, 0, bool(wrong.any()))
+    low = high = held[0]
+    begins: int | None = None
+    total, back = 0, max(second, _USUAL * usual)  # packets are not in the order of showing
+    for at in [*held[1:], None]:
+        if at is not None and high - back <= at <= high + 2 * usual + ahead:
+            low, high = min(low, at), max(high, at)
+            continue
+        begins = low if begins is None else begins
+        total += high + usual - low
+        low = high = 0 if at is None else at
+    return Span(low if begins is None else begins, total, bool(wrong.any()))
