@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, DoubleType, LongType, StructType
 
 from anabranch.edge.address import Broker
 from anabranch.edge.book import Book
@@ -45,6 +45,9 @@ from anabranch.spark.versions import arrow_schema
 __all__ = ["Cloud", "follow_frames"]
 
 _INPUTS = "inputs"
+# As types, for Spark is asked anew what a text means.
+_STATE = StructType().add("state", BinaryType())
+_SENT = StructType().add("at", DoubleType()).add("frame", LongType()).add("results", BinaryType())
 
 
 @dataclass(frozen=True)
@@ -90,10 +93,10 @@ class Bucket(StatefulProcessor):
         self.__dict__.update(state)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = handle.getValueState("evaluator", "state binary")
+        self._state = handle.getValueState("evaluator", _STATE)
         # What went to devices, for as long as they keep what they send: a broker that loses
         # messages gets it again.
-        self._sent = handle.getListState("sent", "at double, frame bigint, results binary")
+        self._sent = handle.getListState("sent", _SENT)
         self._log, self._book = PlacementLog(self.cloud.control), Book()
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
