@@ -7,7 +7,8 @@ is chosen: above 1, the choice is faster. Each finds the same pairs.
 
 The data: without any preferred direction; rows of 300 scenes with little and with much noise; rows
 that all lie about the threshold, which is the worst of data; and such rows among others, so that
-one part of a stored block is for bytes and another for the product.
+one part of a stored block is for bytes and another for the product: at its beginning, or where what
+comes first says nothing of them.
 """
 
 from __future__ import annotations
@@ -152,11 +153,14 @@ def _scenes(noise: float, rows: int, width: int) -> np.ndarray:
     return data[0]
 
 
-def _mixed(rows: int, width: int) -> np.ndarray:
-    """Stretches of rows lie about the threshold, and those between them do not."""
+def _mixed(rows: int, width: int, first: int = 0) -> np.ndarray:
+    """Stretches of rows lie about the threshold, from the first of a block on or from a later one.
+
+    Those between them do not.
+    """
     vectors = directions(rows, width, _SEED)
     near = crowded(rows, width, 0.01)
-    third = np.arange(rows) % 9000 < 3000
+    third = (np.arange(rows) - first) % 9000 < 3000
     vectors[third] = near[third]
     return vectors
 
@@ -167,4 +171,5 @@ _DATA: dict[str, Callable[[int, int], np.ndarray]] = {
     "scenes, noise .45": lambda rows, width: _scenes(0.45, rows, width),
     "about the threshold": lambda rows, width: crowded(rows, width, 0.01),
     "a third about the threshold": _mixed,
+    "a third about the threshold, behind others": lambda rows, width: _mixed(rows, width, 1300),
 }

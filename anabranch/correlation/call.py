@@ -48,8 +48,6 @@ HOW: Mapping[str, tuple[int, ...]] = {
 }
 """What is emitted, and the sides whose rows are if they find no partner."""
 
-"""Where vectors are multiplied; ``auto`` is the GPU where there is one."""
-
 STREAM = "stream"
 """What the input is called in messages if there is only one."""
 

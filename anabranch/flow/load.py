@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 __all__ = ["AssembleLoad", "Figures", "GroupsLoad", "Load"]
@@ -34,7 +34,7 @@ class Figures:
         >>> Load.from_json(Load(3, pairs=7).to_json()).pairs
         7
         """
-        return json.dumps(asdict(self))
+        return json.dumps({one.name: getattr(self, one.name) for one in fields(self)})
 
     @classmethod
     def from_json(cls: type[F], text: str) -> F:

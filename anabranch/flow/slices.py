@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -270,10 +270,10 @@ class Slices(Generic[N]):
     def head(self) -> bytes:
         """The directory and the notes, to be stored beside the slices."""
         form = {
-            # Field by field: asdict copies what cannot change, and takes most of a small step.
+            # Field by field: asdict copies all of it first, and takes most of a small step.
             "slices": [[getattr(e, name) for name in _FIELDS] for e in self.entries.values()],
             "next": self.next_number,
-            "notes": asdict(self.notes),
+            "notes": {one.name: getattr(self.notes, one.name) for one in fields(self.notes)},
         }
         return pack({}, form)
 

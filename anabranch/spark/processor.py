@@ -16,11 +16,16 @@ from typing import Any, Protocol
 
 from pyspark import cloudpickle
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StructType
 
 from anabranch.errors import StateMismatch
 from anabranch.spark.quiet import hush_trial
 
 __all__ = ["Processor", "Worker", "said_first"]
+
+# As types: of a schema that is text every task of every micro-batch asks Spark twice what it means.
+_HEAD = StructType().add("head", BinaryType())
+_NUMBER, _PIECE = StructType().add("number", LongType()), StructType().add("piece", BinaryType())
 
 
 @contextmanager
@@ -73,8 +78,8 @@ class Processor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
-        self._head = handle.getValueState("head", "head binary")
-        self._pieces = handle.getMapState("pieces", "number long", "piece binary")
+        self._head = handle.getValueState("head", _HEAD)
+        self._pieces = handle.getMapState("pieces", _NUMBER, _PIECE)
         self._begun = False
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Any:

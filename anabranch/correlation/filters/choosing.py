@@ -3,13 +3,13 @@
 Products of bytes are several times as fast as the float32 product, unless too many pairs lie about
 the threshold. Balls are faster still where rows lie in clusters. Both have to be made first, which
 pays where rows are compared often: `costs` says when. How many pairs lie about the threshold is
-found by trying, on a sample of each part of two blocks, and remembered for the blocks that come
-next.
+found by trying, on a sample of each span of a block, and remembered with the block and for those
+that come next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -67,10 +67,36 @@ class Habit:
 
 @dataclass
 class Habits:
-    """What a matcher has learnt of its data."""
+    """What a matcher has learnt of its data, for blocks that have no habits of their own."""
 
     bytes: Habit = field(default_factory=lambda: Habit(32))
     balls: Habit = field(default_factory=lambda: Habit(64))
+
+
+class _Learnt:
+    """What was learnt of the larger of two blocks, once something was tried on it; else of all.
+
+    One block that lies about the threshold says much of those that have not been tried, which
+    spares making their bytes in vain. Of one whose bytes have paid it says nothing.
+    """
+
+    def __init__(self, pair: Pair, what: tuple[Hashable, ...], common: Habit) -> None:
+        self._block = max(pair.left, pair.right, key=len)
+        self._key, self._common = ("habit", *what), common
+
+    def tries(self) -> bool:
+        """Whether to try it."""
+        known = self._block.has_derived(self._key)
+        return (self._own() if known else self._common).tries()
+
+    def note(self, paid: bool) -> bool:
+        """Hear whether it paid."""
+        if not self._block.has_derived(self._key):
+            self._common.note(paid)
+        return self._own().note(paid)
+
+    def _own(self) -> Habit:
+        return self._block.derive(self._key, lambda _: Habit(self._common.pause), shares=True)
 
 
 def vector_candidates(
@@ -111,7 +137,11 @@ def _by_bytes(
     ]
     if not may_pay(width, pairs, both, len(pair.left) + len(pair.right), name):
         return None
-    if not habit.tries() or (work := work_of(pair, slot, kind, upward, threshold, by)) is None:
+    learnt = _Learnt(pair, ("bytes", slot, kind, upward, threshold), habit)
+    if not learnt.tries():
+        return None
+    if (work := work_of(pair, slot, kind, upward, threshold, by)) is None:
+        learnt.note(paid=False)
         return None
     return byte_candidates(
         pair,
@@ -119,7 +149,7 @@ def _by_bytes(
         Instead(
             lambda count: most_proposed(width, count, name),
             partial(product_candidates, pair, slot, kind, upward, threshold),
-            habit.note,
+            learnt.note,
         ),
     )
 
@@ -137,15 +167,19 @@ def _by_balls(
     rows, others = (pair.right, pair.left) if turned else (pair.left, pair.right)
     if len(others) < _ENOUGH_ROWS or len(rows) < _FEW_ROWS:
         return None
-    if seen[not turned] < (_SEEN_FIRST - len(rows)) * len(others) or not habit.tries():
+    if seen[not turned] < (_SEEN_FIRST - len(rows)) * len(others):
+        return None
+    learnt = _Learnt(pair, ("balls", slot, kind, upward, threshold), habit)
+    if not learnt.tries():
         return None
     by, width = available()[0], pair.left.columns[slot].shape[1]
     call = (pair, slot, kind, upward, threshold, by)
     if not balls_pay(width, likely_share(*call) * _DOUBT, type(by).__name__):
-        habit.note(paid=False)
+        learnt.note(paid=False)
         return None
     search = ball_search(*call)
-    if search is None or not habit.note(balls_pay(width, search.share(), type(by).__name__)):
+    pays = search is not None and balls_pay(width, search.share(), type(by).__name__)
+    if not learnt.note(pays) or search is None:
         return None
     return search.candidates(pair)
 

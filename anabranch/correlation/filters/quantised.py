@@ -7,8 +7,9 @@ above: with ``a = ua * qa + ra`` and the same for b,
     a.b = ua * ub * qa.qb + ua * qa.rb + ra.b <= ua * ub * qa.qb + (|a| + |ra|) |rb| + |ra| |b|
 
 Pairs whose bound falls short of the goal are out; all others are proposed. Where many are, since
-data lie closely about the threshold, the product itself is cheaper. That is judged part by part,
-each some right rows against all left ones, by a sample that costs little of it.
+data lie closely about the threshold, the product itself is cheaper. That is judged span by span,
+each the right rows that a core's cache holds against all left ones: first by a sample, a few left
+rows against all right ones of the span, and then for as long as it lasts.
 """
 
 from __future__ import annotations
@@ -57,9 +58,10 @@ __all__ = [
 _MOST = 127
 # Right vectors that a core's second cache holds beside all else.
 _PANEL_BYTES = 256 << 10
-_SAMPLE, _STRETCH = 1 << 18, 1 << 22  # pairs looked at at once: to judge a part, and after that
-_PART = 4000  # right rows of a part, at least; pairs are a stretch of them, at least
-_SMALL = 1 / 32  # of a part: a sample, and what finding too many may cost
+_STRETCH = 1 << 22  # pairs looked at at once, at least
+# Of the pairs of a span so many are a sample, and finding too many may cost as much; and how many
+# times as many proposals make a span one for the product where a sample has found it to be none.
+_SAMPLE, _SMALL, _WORSE = 1 << 18, 1 / 32, 1.25
 _LARGEST_SUM = 1 << 30
 _ENDS = np.iinfo(np.int32)
 _LEAST_UNIT = 2.0**-200  # of vectors that are nothing beside those of the other block
@@ -80,39 +82,35 @@ class Instead(NamedTuple):
 
     most: Callable[[int], int]  # the most proposals with which so many pairs pay; -1 for none
     product: Callable[[tuple[int, int]], Iterator[Candidates]]  # of right rows between two places
-    note: Callable[[bool], object]  # told in the end whether any part has paid
+    note: Callable[[bool], object]  # told in the end whether any span has paid
 
 
 def byte_candidates(pair: Pair, work: Work, instead: Instead | None = None) -> Iterator[Candidates]:
     """Every pair whose bytes may reach their bound.
 
-    With `instead`, a part whose sample has too many of them is left to the product.
+    With `instead`, spans of right rows with too many of them are left to the product.
     """
-    by, groups = work.by, len(work.bounds) // work.by.rows
-    each, panels = by.rows * by.cols, len(work.starts) // by.cols
-    spans = max(_STRETCH // (each * groups), _PART // by.cols) // work.span
-    step, paid = work.span * max(1, spans), False
-    for first in range(0, panels, step):
-        last = min(first + step, panels)
-        size = each * groups * (last - first)
-        sample = max(each * min(work.span, last - first), min(_SAMPLE, int(size * _SMALL)))
-        most = sample if instead is None else instead.most(sample)
-        slack = math.inf if instead is None else float(int(most * _SMALL * size / sample))
-        share, at, out = most / sample, np.array([first, 0]), scratch()[1]
-        limits = sample, slack, share
-        found, looked_at = _walk(work, last, pair.reach, pair.stamps, out, at, limits)
-        # What is done is kept; of what is not, the sample tells.
-        if instead is not None and at[0] < last and found > share * looked_at:
-            yield from instead.product((first * by.cols, min(last * by.cols, len(pair.right))))
-            continue
-        paid = True
-        limits = _STRETCH, math.inf, 0.0
-        while looked_at:
-            if found:
-                yield out.first(found)
-            found, looked_at = _walk(work, last, pair.reach, pair.stamps, out, at, limits)
-    if instead is not None:
-        instead.note(paid)
+    by = work.by
+    panels, each = len(work.starts) // by.cols, by.rows * by.cols
+    size = each * (len(work.bounds) // by.rows) * min(work.span, panels)
+    sample = max(each, min(_SAMPLE, int(size * _SMALL)))
+    limits = _STRETCH, math.inf if instead is None else instead.most(sample) / sample
+    at, out, others = (
+        np.zeros(3, np.int64),
+        scratch()[1],
+        np.zeros(-(-panels // work.span), np.bool_),
+    )
+    while at[0] < panels:
+        if found := _walk(work, pair.reach, pair.stamps, out, at, others, limits):
+            yield out.first(found)
+    if instead is None:
+        return
+    span = work.span * by.cols
+    edges = np.flatnonzero(np.diff(others, prepend=False, append=False)).tolist()
+    for first, last in zip(edges[::2], edges[1::2], strict=True):
+        yield from instead.product((first * span, min(last * span, len(pair.right))))
+    if edges or at[2]:
+        instead.note(bool(at[2]))
 
 
 def work_of(
@@ -246,35 +244,54 @@ def _round(matrix, unit, shift, words, lost, sums):  # pragma: no cover
 
 
 @njit(nogil=True)
-def _walk(work, end, reach, stamps, out, at, limits):  # pragma: no cover
-    """Go on from `at`, a panel and a group, until enough pairs have been looked at.
+def _walk(work, reach, stamps, out, at, others, limits):  # pragma: no cover
+    """Go on from `at`, a panel and a group, until enough pairs have been looked at or room is out.
 
-    Panels end at `end`; `limits` are how many pairs are enough, and which number of proposals and
-    share of these pairs, added, is too much, whereupon the loop stops. Returns how many were
-    proposed, and how many looked at: 0 at the end.
+    `limits` are how many pairs are enough, and which share of them may be proposed. A span of
+    which that is too few is marked in `others`, and nothing of it is proposed: its first groups are
+    a sample, and it is given up later only where so much more is found that looking at all of it
+    again costs less. ``at[2]`` counts the pairs of spans that are not. Returns how many pairs are
+    proposed.
     """
-    by, span, (low, high) = work.by, work.span, reach
-    enough, slack, share = limits
+    by, (low, high), (enough, share) = work.by, reach, limits
     groups, each = len(work.bounds) // by.rows, by.rows * by.cols
+    panels = len(work.starts) // by.cols
     found = looked_at = 0
-    while at[0] < end:
-        last = min(at[0] + span, end)
-        while at[1] < groups:
-            if looked_at >= enough or found + span * each > len(out.left):
-                return found, looked_at
+    while at[0] < panels:
+        last = min(at[0] + work.span, panels)
+        # What has been proposed of a span that room did not suffice for can not be taken back.
+        judged = at[1] == 0
+        if judged and (looked_at >= enough or 2 * found > len(out.left)):
+            return found
+        size = each * groups * (last - at[0])
+        sample, slack = min(_SAMPLE, size * _SMALL), share * size * _SMALL
+        begin, seen, too_many, growth = found, 0, False, 1.0
+        while at[1] < groups and not too_many:
+            if found + work.span * each > len(out.left):
+                at[2] += seen
+                return found
             group = at[1] * work.stride % groups
             at[1] += 1
             top = group * by.rows
             bottom = min(top + by.rows, len(low)) - 1
             first = max(at[0], low[top] // by.cols)
             for panel in range(first, min(last, -(-high[bottom] // by.cols))):
-                looked_at += each
+                seen += each
                 if reaching(work, group, panel):  # type: ignore[call-arg]
                     found = _take(work, top, panel * by.cols, stamps, out, found)
-                    if found > slack + share * looked_at:
-                        return found, looked_at
+                    if judged and found - begin > slack + growth * share * seen:
+                        too_many = True
+                        break
+            if judged and growth == 1.0 and seen >= sample and not too_many:
+                too_many, growth = found - begin > share * seen, _WORSE
+        looked_at += seen
+        if too_many:
+            others[at[0] // work.span] = True
+            found = begin
+        else:
+            at[2] += seen
         at[0], at[1] = last, 0
-    return found, looked_at
+    return found
 
 
 @njit(nogil=True)

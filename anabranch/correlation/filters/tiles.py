@@ -96,11 +96,9 @@ class Pair:
         """The earliest and the latest times that left rows of these times may meet."""
         ahead, back = self.window
         # Longer windows let every two rows meet: times are within 2**61 of 1970.
-        earliest, latest = np.full(len(t), _ENDS.min), np.full(len(t), _ENDS.max)
-        if back <= _ENDS.max:
-            earliest = np.maximum(t, _ENDS.min + back) - back
-        if ahead <= _ENDS.max:
-            latest = np.minimum(t, _ENDS.max - ahead) + ahead
+        first, last = _ENDS.min, _ENDS.max
+        earliest = np.full(len(t), first) if back > last else np.maximum(t, first + back) - back
+        latest = np.full(len(t), last) if ahead > last else np.minimum(t, last - ahead) + ahead
         return earliest, latest
 
     @cached_property
