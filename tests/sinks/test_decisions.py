@@ -11,12 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
 
 import anabranch as ab
 from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.flow.delivery import Progress, is_new, refuse_other_columns
 from anabranch.flow.zones import in_utc
 from anabranch.spark.sinks.iceberg_table import _kept, _newest
+from anabranch.spark.sinks.kafka_topic import KafkaTopic, _Transaction
 from anabranch.spark.sinks.parquet_folder import ParquetFolder
 from anabranch.spark.sinks.postgres_table import PostgresTable, postgres_type
 from anabranch.spark.sinks.sink import Batch, Sink, Target, Writer
@@ -119,7 +121,7 @@ def test_what_there_is_decides_first(lacks: str, way: str) -> None:
 def test_a_restored_checkpoint_is_told_to_restore_the_target_too() -> None:
     """Its batches may hold other rows than those that the target has under their numbers."""
     with pytest.raises(StateMismatch, match=r"at batch 4: .* restore the target as of then too"):
-        is_new("pairs", 4, "q", Progress(7, "q"))
+        is_new("pairs", Progress(4, "q"), Progress(7, "q"))
 
 
 def test_no_way_at_all_names_both_remedies() -> None:
@@ -152,16 +154,16 @@ def test_an_empty_batch_is_computed_and_leaves_no_trace() -> None:
 
 
 def test_numbers_may_skip_but_not_return() -> None:
-    assert is_new("a", 9, "", Progress(5))
+    assert is_new("a", Progress(9), Progress(5))
     with pytest.raises(StateMismatch, match="up to batch 5, and this query is at batch 4"):
-        is_new("a", 4, "", Progress(5))
+        is_new("a", Progress(4), Progress(5))
 
 
 def test_two_queries_under_one_name_are_told_apart() -> None:
     with pytest.raises(StateMismatch, match="belongs to query q1, and this is query q2"):
-        is_new("a", 9, "q2", Progress(5, "q1"))
-    assert is_new("a", 9, "", Progress(5, "q1"))
-    assert not is_new("a", 5, "q1", Progress(5, "q1"))
+        is_new("a", Progress(9, "q2"), Progress(5, "q1"))
+    assert is_new("a", Progress(9), Progress(5, "q1"))
+    assert not is_new("a", Progress(5, "q1"), Progress(5, "q1"))
 
 
 def test_columns() -> None:
@@ -229,6 +231,29 @@ def test_the_newest_summary_of_an_app_counts() -> None:
     kept = _kept("a", {"anabranch.a": "12 q", "anabranch.b": "15"})
     assert _newest("a", summaries + kept) == Progress(12, "q")
     assert _kept("c", {}) == _kept("a", {"anabranch.a": "*********(redacted)"}) == []
+
+
+def test_records_of_kafka_are_the_same_either_way() -> None:
+    """A null value is a tombstone: it deletes its key in a compacted topic."""
+    given: list[tuple[bytes | None, bytes | None]] = [
+        (b"k", b"v"),
+        (b"k", None),
+        (None, b"v"),
+        (b"", b""),
+    ]
+    keys, values = (pa.array(column, pa.binary()) for column in zip(*given, strict=True))
+    table = pa.table({"key": keys, "value": values})
+
+    class Rows(Frame):
+        def toLocalIterator(self, prefetchPartitions: bool) -> Iterator[Row]:
+            for key, value in given:
+                binary = [None if part is None else bytearray(part) for part in (key, value)]
+                yield Row("key", "value")(*binary)
+
+    for arrow in (table, None):
+        batch = Batch("pairs", 3, "q", Rows(), arrow, len(given))  # type: ignore[arg-type]
+        sent = _Transaction(KafkaTopic("b", "t", (), {}), batch, None, None)
+        assert list(sent._records()) == given
 
 
 def test_postgres_types_and_addresses() -> None:

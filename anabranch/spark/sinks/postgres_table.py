@@ -152,7 +152,7 @@ class _Table(Writer):
         self.name = sql.Identifier(*target.place.split("."))
         _make_progress(connection)
         found = connection.execute(_LOCK, (batch.app, target.place)).fetchone()
-        self.done = None if found[0] < 0 else Progress(*found)
+        self.done = None if found[0] < 0 else Progress.noted(*found)
         quoted = self.name.as_string(connection)
         rows = connection.execute(_COLUMNS, (quoted,)).fetchall()
         self.columns = dict(rows) or None
@@ -170,7 +170,7 @@ class _Table(Writer):
             self._copy(names)
         else:
             self._move(names, self._stage(columns))
-        advanced = (batch.number, batch.query, batch.app, self.target.place)
+        advanced = (batch.number, batch.note.origin, batch.app, self.target.place)
         self.connection.execute(_ADVANCE, advanced)
         batch.reached("ready")
         self.connection.commit()
