@@ -266,6 +266,45 @@ def test_postgres_types_and_addresses() -> None:
     )
 
 
+SAFE = "host=a,b port=5432,5433 dbname=d user=me password='p w&x' sslmode=verify-full "
+
+
+def test_executors_connect_to_postgres_as_the_driver_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psycopg")
+    dsn = SAFE + "sslrootcert=/ca.pem options='-c search_path=x' application_name=n"
+    assert PostgresTable(dsn, "t", None).url == (
+        "jdbc:postgresql://a:5432,b:5433/d?user=me&password=p%20w%26x&sslmode=verify-full"
+        "&sslrootcert=%2Fca.pem&options=-c%20search_path%3Dx&ApplicationName=n"
+    )
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    monkeypatch.setenv("PGPORT", "7")
+    url = "jdbc:postgresql://db:7/?sslmode=verify-full"
+    assert PostgresTable("host=db", "t", None).url == url
+    monkeypatch.setenv("PGSSLCRL", "/revoked.pem")
+    assert PostgresTable("host=db", "t", None).url is None
+
+
+UNKNOWN = {
+    "sslcrl=/revoked.pem": "sslcrl",
+    "sslrootcert=system": "sslrootcert=system",
+    "target_session_attrs=standby": "target_session_attrs=standby",
+    "requirepeer=me sslcertmode=require": "requirepeer, sslcertmode",
+    "hostaddr=10.0.0.1": "hostaddr",
+}
+
+
+@pytest.mark.parametrize("setting", UNKNOWN)
+def test_what_jdbc_cannot_be_given_is_named(setting: str) -> None:
+    """It goes through the driver whatever its size, or not at all, and never without it."""
+    pytest.importorskip("psycopg")
+    dsn = f"host=db {setting}"
+    with pytest.raises(InvalidCall, match=f"via='spark': dsn sets {UNKNOWN[setting]}, which JDBC"):
+        ab.sinks.postgres(dsn, "t", app="a", via="spark")
+    ab.sinks.postgres(dsn, "t", app="a", via="spark", jdbc="jdbc:postgresql://db/d")
+    by_size = ab.sinks.postgres(dsn, "t", app="a", small=0)
+    assert by_size._way(Session()) == "driver"  # type: ignore[arg-type]
+
+
 def test_instants_in_utc_at_any_depth() -> None:
     zoned, utc = (pa.timestamp("us", zone) for zone in ("Asia/Tokyo", "UTC"))
 

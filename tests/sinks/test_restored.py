@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,10 +25,11 @@ from anabranch.spark.sinks.iceberg_table import Snapshot, _found
 from anabranch.spark.sinks.sink import Batch, Sink
 from tests.sinks import replay
 from tests.sinks.driver import distinct
-from tests.sinks.stories import installed, needed
+from tests.sinks.stories import SCRIPT, installed, needed
 from tests.sinks.test_decisions import Frame, Memory
 from tests.sinks.test_parquet import crashing, run
-from tests.spark.feeds import Feed, scripted
+from tests.spark.feeds import PATIENCE, Feed, scripted
+from tests.spark.processes import ROOT, driver
 
 REPLANNED = "holds a batch {} that was planned at another time"
 
@@ -263,3 +267,105 @@ def test_which_commits_of_a_delta_table_stand() -> None:
     by_time = {**commit(5), "operation": "RESTORE", "operationParameters": {"version": None}}
     with pytest.raises(StateMismatch, match="restored to an older version"):
         found(4, *written, by_time)
+
+
+# ---------------------------------------------------------------- by the executors
+
+
+@pytest.mark.services
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["delta", "iceberg"])
+def test_by_the_jar_of_a_table(name: str, tmp_path: Path) -> None:
+    """A checkpoint from one batch before is refused; with the table, it is continued."""
+    settings, python = by_jar(name, tmp_path)
+    here = {"delta": {"path": str(tmp_path / "table")}, "iceberg": {"table": "lake.news.rows"}}
+    feed, files = Feed(tmp_path), scripted(3, rows=(5, 5))
+    kept, checkpoint = tmp_path / "kept", tmp_path / "out.checkpoint"
+
+    def play(app: str, *more: str, fails: str = "") -> str:
+        call = {**here[name], "app": app, "via": "spark"}
+        options = ["--result", "distinct", "--conf", json.dumps(settings), *more]
+        given = (json.dumps(call), "--sink", name, *options)
+        with driver(tmp_path, *given, script=SCRIPT, python=python) as run:
+            if fails:
+                assert run.process.wait(PATIENCE) != 0
+                assert fails in run.tail()
+            else:
+                run.finish()
+            return run.log.read_text()
+
+    def bring_back() -> None:
+        shutil.rmtree(checkpoint)
+        shutil.copytree(kept, checkpoint)
+
+    feed.add(files[:1])
+    play("rows")
+    shutil.copytree(checkpoint, kept)
+    feed.add(files[1:2])
+    play("rows")
+    (checkpoint / "commits/1").unlink()
+    assert "was there already" in play("rows"), "an honest repeat"
+    bring_back()
+    play("rows", fails=REPLANNED.format(1))
+    bring_back()
+    go_back(name, tmp_path, settings, python)
+    if name == "delta":
+        play("rows", fails=REPLANNED.format(1))
+        bring_back()
+    play("rows-2" if name == "delta" else "rows")
+    assert asked(COUNT[name].format(tmp_path), tmp_path, settings, python) == "10"
+
+
+COUNT = {
+    "delta": "SELECT count(*) FROM delta.`{}/table`",
+    "iceberg": "SELECT count(*) FROM lake.news.rows",
+}
+
+
+def by_jar(name: str, folder: Path) -> tuple[dict[str, str], str]:
+    """Settings of a session that has the jar, and the Python of a Spark that it is made for."""
+    from scripts.services.jars import fetched, python_with
+
+    if name == "delta":
+        settings = {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        }
+    else:
+        extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+        settings = {
+            "spark.sql.extensions": extensions,
+            "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.lake.type": "hadoop",
+            "spark.sql.catalog.lake.warehouse": str(folder / "lake"),
+        }
+    jars = ",".join(map(str, needed(lambda: fetched(name))))
+    python = needed(lambda: python_with("4.2" if name == "delta" else "4.1"))
+    return {"spark.jars": jars, **settings}, python
+
+
+def go_back(name: str, folder: Path, settings: dict[str, str], python: str) -> None:
+    """The table as of the first batch, by its own means."""
+    if name == "delta":
+        asked(f"RESTORE TABLE delta.`{folder}/table` TO VERSION AS OF 0", folder, settings, python)
+        return
+    first = "SELECT snapshot_id FROM lake.news.rows.snapshots WHERE summary['anabranch.batch'] = 0"
+    ident = asked(first, folder, settings, python)
+    call = f"CALL lake.system.rollback_to_snapshot('news.rows', {ident})"
+    asked(call, folder, settings, python)
+
+
+def asked(query: str, folder: Path, settings: dict[str, str], python: str) -> str:
+    """The first value of what SQL returns, in a session of its own."""
+    script = (
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        "from tests.spark.sessions import new_session\n"
+        "spark = new_session(Path(sys.argv[1]), 'local[1]', settings=json.loads(sys.argv[2]))\n"
+        "print('answer', spark.sql(sys.argv[3]).first()[0])\n"
+    )
+    command = [python, "-c", script, str(folder), json.dumps(settings), query]
+    env = {**os.environ, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.rpartition("answer ")[2].strip()

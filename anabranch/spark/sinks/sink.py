@@ -250,7 +250,7 @@ def query_of(frame: Any) -> str:
 
 
 def planned_of(frame: Any, query: str, number: int) -> str:
-    """What the checkpoint of a running query says of a batch; "" where Spark does not let us see."""
+    """What the checkpoint of a running query says of a batch; "" where Spark hides it."""
     if not query:
         return ""
     spark = frame.sparkSession
