@@ -26,8 +26,9 @@ LENIENT = (
     "-Wdefault::ResourceWarning",
     "-Wdefault::pytest.PytestUnraisableExceptionWarning",
 )
-HEADINGS = ("Spark", "Python", "Java", "pandas", "pyarrow", "numpy", "numba", "passed", "day")
-PACKAGES = ("pyspark", "pandas", "pyarrow", "numpy", "numba")
+PACKED = ("pandas", "pyarrow", "numpy", "numba")
+HEADINGS = ("Spark", "Python", "Java", *PACKED, "passed", "day", "commit")
+PACKAGES = ("pyspark", *PACKED)
 PRINT = f"""
 import json, platform, importlib.metadata as m
 print(json.dumps([platform.python_version(), *[m.version(p) for p in {PACKAGES!r}]]))
@@ -111,23 +112,38 @@ def run(version: str) -> tuple[bool, list[str]]:
     ours, spark, *packages = json.loads(said.stdout)
     day = datetime.now(UTC).date().isoformat()
     print(f"Spark {spark}: {shown} in {time.monotonic() - began:.0f} s", flush=True)
-    return whole, [spark, ours, java(), *packages, shown, day]
+    return whole, [spark, ours, java(), *packages, shown, day, commit()]
 
 
-def write(rows: dict[str, list[str]]) -> None:
-    """Put the rows into the page, in place of those of the same Spark version."""
-    text = PAGE.read_text()
+def commit() -> str:
+    """The commit that was run, with "+" if files differ from it."""
+
+    def git(*command: str) -> str:
+        run = ["git", *command]
+        return subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    # This page is written after each version, and says nothing of the code.
+    changed = git("status", "--porcelain", "--", ".", f":(exclude){PAGE.relative_to(ROOT)}")
+    return git("rev-parse", "--short", "HEAD").strip() + ("+" if changed.strip() else "")
+
+
+def written(text: str, rows: dict[str, list[str]]) -> str:
+    """The page with these rows in place of those of the same Spark version.
+
+    Rows of before there was a column of commits say none.
+    """
     begin, end = "<!-- made by make compat -->\n", "<!-- end -->"
     head, _, rest = text.partition(begin)
     table, _, tail = rest.partition(end)
     kept = {
-        ".".join(cells[0].split(".")[:2]): cells
+        ".".join(cells[0].split(".")[:2]): [*cells, ""][: len(HEADINGS)]
         for line in table.splitlines()[2:]
-        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == len(HEADINGS)
+        if len(cells := [c.strip() for c in line.strip().strip("|").split("|")])
+        in (len(HEADINGS), len(HEADINGS) - 1)
     }
     lines = [HEADINGS, ["---"] * len(HEADINGS), *(v for _, v in sorted((kept | rows).items()))]
     made = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    PAGE.write_text(f"{head}{begin}{made}{end}{tail}")
+    return f"{head}{begin}{made}{end}{tail}"
 
 
 def main() -> int:
@@ -140,7 +156,7 @@ def main() -> int:
     failed = []
     for version in asked:
         whole, row = run(version)
-        write({version: row})
+        PAGE.write_text(written(PAGE.read_text(), {version: row}))
         failed += [] if whole else [version]
     if failed:
         print(f"the suite fails on Spark {', '.join(failed)}")

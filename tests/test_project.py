@@ -180,3 +180,15 @@ def test_the_site_has_every_page_of_the_documentation() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
     pages = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")}
     assert pages - named == {"docs/README.md"}
+
+
+def test_rows_of_compatibility_name_the_commit_that_was_run() -> None:
+    from scripts.compat import HEADINGS, commit, written
+
+    old = "| 4.1.4 |" + " x |" * 8
+    page = f"<!-- made by make compat -->\n| Spark |\n| --- |\n{old}\n<!-- end -->"
+    row = ["4.2.1", *["y"] * 8, commit()]
+    made = written(page, {"4.2": row})
+    assert made.splitlines()[3:5] == [f"{old}  |", f"| {' | '.join(row)} |"]
+    assert HEADINGS[-1] == "commit" and written(made, {}) == made
+    assert re.fullmatch(r"[0-9a-f]{7,}\+?", commit())

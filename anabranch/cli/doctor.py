@@ -88,6 +88,7 @@ def judge(facts: Mapping[str, Any]) -> Iterator[Finding]:
     """One finding for each thing that was looked at."""
     yield from _versions(facts)
     yield from _executors(facts)
+    yield from _seen(facts)
     yield from _caches(facts)
     yield from _settings(facts)
     yield from _control(facts)
@@ -173,6 +174,38 @@ def _executors(facts: Mapping[str, Any]) -> Iterator[Finding]:
             f"{count} Python workers on {', '.join(hosts)} have the same versions, "
             f"under Java {java}",
         )
+
+
+def _seen(facts: Mapping[str, Any]) -> Iterator[Finding]:
+    """Whether what is said of executors is said of all of them."""
+    if facts["error"] is not None:
+        return
+    seen = len({(entry["host"], entry["parent"]) for entry in facts["executors"]})
+    hosts = len({entry["host"] for entry in facts["executors"]})
+    known, asked = facts["registered"], facts["asked"]
+    if known is None:
+        yield Finding(
+            NOTE,
+            f"{seen} executors on {hosts} hosts were seen, and through Connect Spark does not say "
+            "how many there are",
+            "compare with what you asked for, or run it on the server with --master",
+        )
+        return
+    there = known["executors"]
+    if asked is not None and there < asked:
+        yield Finding(
+            WRONG,
+            f"{there} of the {asked} executors that spark.executor.instances asks for are there",
+            "run it again when all have started; the others were not looked at",
+        )
+    if seen < there:
+        yield Finding(
+            WRONG,
+            f"{seen} of {there} executors were seen, on {hosts} of {known['hosts']} hosts",
+            "run it again while nothing else runs there; the others were not looked at",
+        )
+    else:
+        yield Finding(OK, f"all {there} executors were seen, on {known['hosts']} hosts")
 
 
 def _caches(facts: Mapping[str, Any]) -> Iterator[Finding]:

@@ -2,7 +2,9 @@
 
 Spark runs a micro-batch again only if it was killed before it noted that the batch was done, and
 it never begins a batch before the one before is noted. A target that holds batch 7 of a query
-will therefore be given batch 7 once more, or a later one, and never an earlier one.
+will therefore be given batch 7 once more, or a later one, and never an earlier one. Unless an older
+checkpoint was restored: then batch 7 is planned anew, of whatever has arrived by now. So a target
+also notes a digest of how the batch was planned.
 """
 
 from __future__ import annotations
@@ -10,20 +12,80 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from anabranch.errors import InvalidCall, StateMismatch
 
-__all__ = ["Progress", "app_problems", "is_new", "refuse_elsewhere", "refuse_other_columns"]
+__all__ = [
+    "Progress",
+    "app_problems",
+    "is_new",
+    "offsets_mark",
+    "refuse_elsewhere",
+    "refuse_other_columns",
+    "refuse_replanned",
+]
 
 _APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_OFFSETS = "offsets="
+_RESTORE = "restore the target as of then too, or write to a new one under a new app="
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The newest batch of an app that a target holds, and its query ("" if unknown)."""
+    """A batch of an app, as a target notes it: its query and its mark ("" if unknown).
+
+    The mark tells a batch from another one of its number: see `offsets_mark`.
+    """
 
     batch: int
     query: str = ""
+    mark: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Query and mark as one text, which is what notes hold beside the number.
+
+        Examples
+        --------
+        >>> Progress(7, "5a1c", "offsets=b0").origin, Progress(7).origin
+        ('5a1c offsets=b0', '')
+        """
+        return f"{self.query} {self.mark}".strip()
+
+    @classmethod
+    def noted(cls, batch: int, origin: str) -> Progress:
+        """What a note says; those of before marks were noted have a query alone.
+
+        Examples
+        --------
+        >>> Progress.noted(7, "5a1c offsets=b0") == Progress(7, "5a1c", "offsets=b0")
+        True
+        >>> Progress.noted(7, "5a1c"), Progress.noted(7, "rows=3").mark
+        (Progress(batch=7, query='5a1c', mark=''), 'rows=3')
+        """
+        words = origin.split()
+        marks = [word for word in words if "=" in word]
+        return cls(batch, next((word for word in words if "=" not in word), ""), "".join(marks[:1]))
+
+    def contradicts(self, other: Progress) -> bool:
+        """Whether both have a mark of one kind, and not the same one."""
+        mine, its = self.mark.partition("="), other.mark.partition("=")
+        return mine[0] == its[0] and mine != its
+
+
+def offsets_mark(planned: str) -> str:
+    """The mark of a micro-batch by what Spark noted of it before it began.
+
+    That is the text of the checkpoint's ``offsets/N``: where each source begins and ends, and
+    when it was planned. A repeated batch is read from the same file.
+
+    Examples
+    --------
+    >>> offsets_mark("v1...")
+    'offsets=df4605c306ba3f99'
+    """
+    return f"{_OFFSETS}{blake2b(planned.encode(), digest_size=8).hexdigest()}"
 
 
 def app_problems(app: object) -> list[str]:
@@ -43,14 +105,14 @@ name for each query and target"])
     ]
 
 
-def is_new(app: str, batch: int, query: str, done: Progress | None) -> bool:
+def is_new(app: str, here: Progress, done: Progress | None) -> bool:
     """Whether a target still lacks a batch; raises where another query has used the name.
 
     Examples
     --------
-    >>> [is_new("pairs", 7, "", done) for done in (None, Progress(6), Progress(7))]
+    >>> [is_new("pairs", Progress(7), done) for done in (None, Progress(6), Progress(7))]
     [True, True, False]
-    >>> is_new("pairs", 0, "", Progress(7))
+    >>> is_new("pairs", Progress(0), Progress(7))
     Traceback (most recent call last):
         ...
     anabranch.errors.StateMismatch: app='pairs' has written up to batch 7, and this query is at \
@@ -61,21 +123,31 @@ new one under a new app=
     """
     if done is None:
         return True
-    if query and done.query and query != done.query:
+    if here.query and done.query and here.query != done.query:
         raise StateMismatch(
-            f"app={app!r} belongs to query {done.query}, and this is query {query}: it has "
+            f"app={app!r} belongs to query {done.query}, and this is query {here.query}: it has "
             "another checkpoint than the one before, or another query writes under the same name. "
             "Give it an app= of its own, or go back to the checkpoint"
         )
-    if batch < done.batch:
+    if here.batch < done.batch:
         raise StateMismatch(
             f"app={app!r} has written up to batch {done.batch}, and this query is at batch "
-            f"{batch}: it has another checkpoint than the one before, or another query writes "
+            f"{here.batch}: it has another checkpoint than the one before, or another query writes "
             "under the same name. Give it an app= of its own, or go back to the checkpoint. If an "
-            "older checkpoint was restored, its batches may hold other rows now: restore the "
-            "target as of then too, or write to a new one under a new app="
+            f"older checkpoint was restored, its batches may hold other rows now: {_RESTORE}"
         )
-    return batch > done.batch
+    if here.batch == done.batch and here.mark.startswith(_OFFSETS) and here.contradicts(done):
+        refuse_replanned(app, here.batch)
+    return here.batch > done.batch
+
+
+def refuse_replanned(app: str, batch: int) -> None:
+    """Raise for a batch whose number the target holds, and which may hold other rows."""
+    raise StateMismatch(
+        f"app={app!r} holds a batch {batch} that was planned at another time than this one, so "
+        "that rows of this one may be in neither: an older checkpoint was restored, or another "
+        f"query writes under the same name. If it was restored, {_RESTORE}"
+    )
 
 
 def refuse_elsewhere(app: str, place: str, other: Progress | None) -> None:

@@ -43,8 +43,12 @@ class Checkpoint:
 
     def partitions(self, batch: int) -> int:
         """Over how many partitions a micro-batch spread its state."""
-        lines = (self._read(f"offsets/{batch}") or "").splitlines()
+        lines = (self.offsets(batch) or "").splitlines()
         return int(json.loads(lines[1])["conf"]["spark.sql.shuffle.partitions"])
+
+    def offsets(self, batch: int) -> str | None:
+        """What was noted of a micro-batch before it began; None if it never did."""
+        return self._read(f"offsets/{batch}")
 
     def is_active(self) -> bool:
         """Whether a query of this Spark application, in whatever session, runs on it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,7 +18,10 @@ from anabranch.flow.folders import Folder
 __all__ = ["PACKAGES", "examine", "start"]
 
 PACKAGES = ("anabranch", "pyspark", "numpy", "numba", "pyarrow", "pandas", "protobuf")
-_MOST_TASKS = 64
+_MOST_TASKS = 4096
+_ROUNDS = 4  # of tasks, until every executor has had one
+_PATIENCE = 30  # looks, a second apart, until the executors are there
+_STILL = 3  # looks that find as many, where it is not said how many are to come
 _JAVA = "java_method('java.lang.System', 'getProperty', 'java.version')"
 _SETTINGS = {
     "partitions": "spark.sql.shuffle.partitions",
@@ -50,6 +54,9 @@ def examine(spark: SparkSession, control: str | None = None) -> dict[str, Any]:
     facts: dict[str, Any] = {name: spark.conf.get(of, None) for name, of in _SETTINGS.items()}
     facts["spark"] = {"client": pyspark.__version__, "server": spark.version}
     facts["java"] = _java(spark)
+    asked = _asked(spark)
+    settled(lambda: len(_registered(spark) or ()), asked)
+    facts["asked"] = asked or None
     facts["cores"] = _cores(spark)
     facts["control"] = control
     token = uuid.uuid4().hex
@@ -67,6 +74,11 @@ def examine(spark: SparkSession, control: str | None = None) -> dict[str, Any]:
         facts["executors"], facts["error"] = _ask(spark, look, facts["cores"]), None
     except Exception as error:
         facts["executors"], facts["error"] = [], _words(error)
+    known = _registered(spark)
+    facts["registered"] = known and {
+        "executors": len(known),
+        "hosts": len({host.rpartition(":")[0] for host in known}),
+    }
     facts["after"] = look()["time"]
     if folder is not None:
         with suppress(Exception):
@@ -89,9 +101,67 @@ def _cores(spark: SparkSession) -> int | None:
         return None
 
 
+def settled(
+    registered: Callable[[], int], asked: int | None, sleep: Callable[[float], None] = time.sleep
+) -> int:
+    """Wait until as many executors are there as are asked for, or no more come; how many there are.
+
+    A session starts before its executors have registered, and would be taken for a small one.
+
+    Examples
+    --------
+    >>> coming = iter([0, 1, 2, 4, 4])
+    >>> settled(lambda: next(coming), 4, sleep=lambda _: None)
+    4
+    """
+    counts: list[int] = []
+    while len(counts) < _PATIENCE:
+        counts.append(registered())
+        there = counts[-1]
+        if asked is None and there and counts[-_STILL:] == [there] * _STILL:
+            break
+        if asked is not None and there >= asked:
+            break
+        sleep(1)
+    return counts[-1]
+
+
+def _asked(spark: SparkSession) -> int | None:
+    """How many executors are to come; 0 where none do, None where it is not said."""
+    if _registered(spark) is None or str(spark.conf.get("spark.master", "")).startswith("local"):
+        return 0
+    said = spark.conf.get("spark.executor.instances", None) or ""
+    return int(said) if said.isdecimal() else None
+
+
+def _registered(spark: SparkSession) -> list[str] | None:
+    """Addresses of the executors that Spark has; None through Connect, which does not say."""
+    try:
+        context: Any = spark.sparkContext
+        listed = context._jsc.sc().statusStore().executorList(True)
+        found = [listed.apply(n) for n in range(listed.size())]
+        local = context.master.startswith("local")
+        return [str(e.hostPort()) for e in found if local or e.id() != "driver"]
+    except Exception:
+        return None
+
+
 def _ask(spark: SparkSession, look: Callable[[], dict[str, Any]], cores: int | None) -> list[Any]:
-    """What the Python processes of executors see, one entry for each, with the Java beside it."""
-    tasks = min(_MOST_TASKS, 2 * (cores or 8))
+    """What the Python processes of executors see, one entry for each, with the Java beside it.
+
+    Several times, if an executor got no task because others had finished theirs.
+    """
+    found: dict[Any, Any] = {}
+    for _ in range(_ROUNDS):
+        there = len(_registered(spark) or ())
+        tasks = min(_MOST_TASKS, max(2 * (cores or 8), 4 * there))
+        found |= {(entry["host"], entry["pid"]): entry for entry in _asked_once(spark, look, tasks)}
+        if len({(e["host"], e["parent"]) for e in found.values()}) >= there:
+            break
+    return list(found.values())
+
+
+def _asked_once(spark: SparkSession, look: Callable[[], dict[str, Any]], tasks: int) -> list[Any]:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import json
@@ -106,8 +176,7 @@ def _ask(spark: SparkSession, look: Callable[[], dict[str, Any]], cores: int | N
     # time.
     asked = spark.range(0, tasks, 1, tasks).selectExpr(f"{_JAVA} AS java")
     rows = asked.mapInArrow(run, "facts string").collect()
-    found = [json.loads(row[0]) for row in rows]
-    return list({(entry["host"], entry["pid"]): entry for entry in found}.values())
+    return [json.loads(row[0]) for row in rows]
 
 
 def _looker(
@@ -137,6 +206,7 @@ def _looker(
         found: dict[str, Any] = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
+            "parent": os.getppid(),  # of which an executor has one
             "python": platform.python_version(),
             "executable": sys.executable,
             "time": time.time(),

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from anabranch.cli.doctor import NOTE, OK, WRONG, judge
-from anabranch.spark.doctor import PACKAGES, examine
+from anabranch.spark.doctor import PACKAGES, examine, settled
 
 PACKED = dict.fromkeys(PACKAGES, "1.0")
 HERE = {
     "host": "a",
     "pid": 1,
+    "parent": 1,
     "python": "3.11.7",
     "executable": "python",
     "time": 100.0,
@@ -36,6 +37,8 @@ SOUND: dict[str, Any] = {
     "executors": [{**HERE, "host": "b", "pid": 2, "time": 101.0, "java": "21.0.1"}],
     "error": None,
     "after": 102.0,
+    "registered": {"executors": 1, "hosts": 1},
+    "asked": None,
 }
 
 
@@ -48,7 +51,7 @@ def changed(**changes: Any) -> dict[str, Any]:
 
 def test_what_is_sound_is_ok() -> None:
     assert {finding.level for finding in judge(SOUND)} == {OK}
-    assert len(list(judge(SOUND))) == 10
+    assert len(list(judge(SOUND))) == 11
     assert any("the same versions, under Java 21.0.1" in str(finding) for finding in judge(SOUND))
 
 
@@ -95,6 +98,14 @@ FAULTS = {
         changed(control_error="PermissionError"),
         "share",
     ),
+    "1 of 3 executors were seen, on 1 of 2 hosts": (
+        changed(registered={"executors": 3, "hosts": 2}),
+        "run it again",
+    ),
+    "1 of the 4 executors that spark.executor.instances asks for are there": (
+        changed(asked=4),
+        "when all have started",
+    ),
     "the clock of b is at least 7.0 s off": (changed(executor={"time": 109.0}), "NTP"),
 }
 
@@ -112,6 +123,30 @@ def test_what_configure_would_set_is_a_note() -> None:
     assert ["200 for 4 cores" in notes[0].what, "HDFSBacked" in notes[1].what] == [True, True]
     assert all("ab.configure" in note.remedy for note in notes)
     assert not any(finding.level == WRONG for finding in judge(facts))
+
+
+def test_through_connect_it_is_not_known_whether_all_were_seen() -> None:
+    found = [finding for finding in judge(changed(registered=None)) if finding.level != OK]
+    assert [finding.level for finding in found] == [NOTE]
+    assert "1 executors on 1 hosts were seen, and through Connect" in found[0].what
+
+
+@pytest.mark.parametrize(
+    ("asked", "coming", "there", "looks"),
+    [
+        (None, [0, 0, 1, 2, 2, 2], 2, 6),  # a session starts before its executors
+        (4, [2, 2, 2, 2, 4, 5], 4, 5),
+        (4, [2] * 99, 2, 30),
+        (None, [0] * 99, 0, 30),
+        (0, [1], 1, 1),
+    ],
+)
+def test_executors_are_waited_for(
+    asked: int | None, coming: list[int], there: int, looks: int
+) -> None:
+    left = iter(coming)
+    assert settled(lambda: next(left), asked, sleep=lambda _: None) == there
+    assert len(coming) - len(list(left)) == looks
 
 
 @pytest.mark.slow

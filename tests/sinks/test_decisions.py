@@ -11,12 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
 
 import anabranch as ab
 from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.flow.delivery import Progress, is_new, refuse_other_columns
 from anabranch.flow.zones import in_utc
 from anabranch.spark.sinks.iceberg_table import _kept, _newest
+from anabranch.spark.sinks.kafka_topic import KafkaTopic, _Transaction
 from anabranch.spark.sinks.parquet_folder import ParquetFolder
 from anabranch.spark.sinks.postgres_table import PostgresTable, postgres_type
 from anabranch.spark.sinks.sink import Batch, Sink, Target, Writer
@@ -119,7 +121,7 @@ def test_what_there_is_decides_first(lacks: str, way: str) -> None:
 def test_a_restored_checkpoint_is_told_to_restore_the_target_too() -> None:
     """Its batches may hold other rows than those that the target has under their numbers."""
     with pytest.raises(StateMismatch, match=r"at batch 4: .* restore the target as of then too"):
-        is_new("pairs", 4, "q", Progress(7, "q"))
+        is_new("pairs", Progress(4, "q"), Progress(7, "q"))
 
 
 def test_no_way_at_all_names_both_remedies() -> None:
@@ -152,16 +154,16 @@ def test_an_empty_batch_is_computed_and_leaves_no_trace() -> None:
 
 
 def test_numbers_may_skip_but_not_return() -> None:
-    assert is_new("a", 9, "", Progress(5))
+    assert is_new("a", Progress(9), Progress(5))
     with pytest.raises(StateMismatch, match="up to batch 5, and this query is at batch 4"):
-        is_new("a", 4, "", Progress(5))
+        is_new("a", Progress(4), Progress(5))
 
 
 def test_two_queries_under_one_name_are_told_apart() -> None:
     with pytest.raises(StateMismatch, match="belongs to query q1, and this is query q2"):
-        is_new("a", 9, "q2", Progress(5, "q1"))
-    assert is_new("a", 9, "", Progress(5, "q1"))
-    assert not is_new("a", 5, "q1", Progress(5, "q1"))
+        is_new("a", Progress(9, "q2"), Progress(5, "q1"))
+    assert is_new("a", Progress(9), Progress(5, "q1"))
+    assert not is_new("a", Progress(5, "q1"), Progress(5, "q1"))
 
 
 def test_columns() -> None:
@@ -231,6 +233,29 @@ def test_the_newest_summary_of_an_app_counts() -> None:
     assert _kept("c", {}) == _kept("a", {"anabranch.a": "*********(redacted)"}) == []
 
 
+def test_records_of_kafka_are_the_same_either_way() -> None:
+    """A null value is a tombstone: it deletes its key in a compacted topic."""
+    given: list[tuple[bytes | None, bytes | None]] = [
+        (b"k", b"v"),
+        (b"k", None),
+        (None, b"v"),
+        (b"", b""),
+    ]
+    keys, values = (pa.array(column, pa.binary()) for column in zip(*given, strict=True))
+    table = pa.table({"key": keys, "value": values})
+
+    class Rows(Frame):
+        def toLocalIterator(self, prefetchPartitions: bool) -> Iterator[Row]:
+            for key, value in given:
+                binary = [None if part is None else bytearray(part) for part in (key, value)]
+                yield Row("key", "value")(*binary)
+
+    for arrow in (table, None):
+        batch = Batch("pairs", 3, "q", Rows(), arrow, len(given))  # type: ignore[arg-type]
+        sent = _Transaction(KafkaTopic("b", "t", (), {}), batch, None, None)
+        assert list(sent._records()) == given
+
+
 def test_postgres_types_and_addresses() -> None:
     kinds = ["array<decimal(5,1)>", "array<array<int>>", "struct<a:int>", "array<struct<a:int>>"]
     assert [postgres_type(kind) for kind in kinds] == ["numeric(5,1)[]", "jsonb", "jsonb", "jsonb"]
@@ -239,6 +264,45 @@ def test_postgres_types_and_addresses() -> None:
     assert PostgresTable("postgresql://me@db/d", "t", None).url == (
         "jdbc:postgresql://db:5432/d?user=me"
     )
+
+
+SAFE = "host=a,b port=5432,5433 dbname=d user=me password='p w&x' sslmode=verify-full "
+
+
+def test_executors_connect_to_postgres_as_the_driver_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psycopg")
+    dsn = SAFE + "sslrootcert=/ca.pem options='-c search_path=x' application_name=n"
+    assert PostgresTable(dsn, "t", None).url == (
+        "jdbc:postgresql://a:5432,b:5433/d?user=me&password=p%20w%26x&sslmode=verify-full"
+        "&sslrootcert=%2Fca.pem&options=-c%20search_path%3Dx&ApplicationName=n"
+    )
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    monkeypatch.setenv("PGPORT", "7")
+    url = "jdbc:postgresql://db:7/?sslmode=verify-full"
+    assert PostgresTable("host=db", "t", None).url == url
+    monkeypatch.setenv("PGSSLCRL", "/revoked.pem")
+    assert PostgresTable("host=db", "t", None).url is None
+
+
+UNKNOWN = {
+    "sslcrl=/revoked.pem": "sslcrl",
+    "sslrootcert=system": "sslrootcert=system",
+    "target_session_attrs=standby": "target_session_attrs=standby",
+    "requirepeer=me sslcertmode=require": "requirepeer, sslcertmode",
+    "hostaddr=10.0.0.1": "hostaddr",
+}
+
+
+@pytest.mark.parametrize("setting", UNKNOWN)
+def test_what_jdbc_cannot_be_given_is_named(setting: str) -> None:
+    """It goes through the driver whatever its size, or not at all, and never without it."""
+    pytest.importorskip("psycopg")
+    dsn = f"host=db {setting}"
+    with pytest.raises(InvalidCall, match=f"via='spark': dsn sets {UNKNOWN[setting]}, which JDBC"):
+        ab.sinks.postgres(dsn, "t", app="a", via="spark")
+    ab.sinks.postgres(dsn, "t", app="a", via="spark", jdbc="jdbc:postgresql://db/d")
+    by_size = ab.sinks.postgres(dsn, "t", app="a", small=0)
+    assert by_size._way(Session()) == "driver"  # type: ignore[arg-type]
 
 
 def test_instants_in_utc_at_any_depth() -> None:

@@ -16,7 +16,7 @@ from anabranch.spark.sinks.iceberg_table import IcebergTable
 from anabranch.spark.sinks.kafka_topic import KafkaTopic
 from anabranch.spark.sinks.parquet_folder import ParquetFolder
 from anabranch.spark.sinks.postgres_table import PostgresTable
-from anabranch.spark.sinks.sink import Sink
+from anabranch.spark.sinks.sink import SPARK, Sink
 
 __all__ = ["delta", "iceberg", "kafka", "parquet", "postgres"]
 
@@ -124,7 +124,7 @@ def postgres(
     via
         ``"driver"`` copies through the driver; ``"spark"`` lets the executors write to a table
         beside it by JDBC, which one transaction then moves. By default the number of rows
-        decides, or whether Spark has PostgreSQL's JDBC driver.
+        decides, or whether Spark has PostgreSQL's JDBC driver and can connect as `dsn` says.
     small
         So many rows of a batch go through the driver.
     jdbc
@@ -139,7 +139,13 @@ def postgres(
     if not all(table.split(".")):
         wanted = "table must be named table or schema.table"
         raise InvalidCall("sinks.postgres", [f"{wanted}, got {table!r}"])
-    return Sink(PostgresTable(dsn, table, jdbc), app, via, small)
+    target = PostgresTable(dsn, table, jdbc)
+    made = Sink(target, app, via, small)
+    if made.via == SPARK and target.driver_problem() is None:
+        problem = target.address_problem()
+        if problem:
+            raise InvalidCall("sinks.postgres", [f"via='spark': {problem}"])
+    return made
 
 
 @renamed()

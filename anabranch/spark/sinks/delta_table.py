@@ -1,13 +1,18 @@
-"""A Delta table: its log keeps, for every app, the version of that app's newest transaction."""
+"""A Delta table: its log keeps, for every app, the version of that app's newest transaction.
+
+That is a number and no more. What else is to be noted of a batch is in the ``userMetadata`` of its
+commit, which is read only if the batch comes again. And the number stays when a table is restored.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from anabranch.errors import StateMismatch
 from anabranch.flow.delivery import Progress
 from anabranch.spark.sinks.places import absolute_path, path_problem, refuse_unshared
 from anabranch.spark.sinks.sink import Batch, Target, Writer
@@ -16,6 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["DeltaFolder"]
+
+_SAID = "userMetadata"  # as Delta's jar calls it, in commits of both
+_COMMITS = 1000
+"""So many of the newest commits are searched for a batch that comes again."""
 
 
 class DeltaFolder(Target):
@@ -60,6 +69,8 @@ class _ByDriver(Writer):
         if version is not None:
             same = table.transaction_version(self.query_app) in (None, _number(batch.query))
             self.done = Progress(version, batch.query if same else "another")
+            if same and version == batch.number:
+                self.done = _noted(batch, table.history(_COMMITS)) or self.done
 
     def write(self, columns: Mapping[str, str]) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake
@@ -75,7 +86,9 @@ class _ByDriver(Writer):
             batch.table,
             mode="append",
             storage_options=target.options or None,
-            commit_properties=CommitProperties(app_transactions=noted),
+            commit_properties=CommitProperties(
+                custom_metadata={_SAID: _said(batch)}, app_transactions=noted
+            ),
         )
 
 
@@ -97,6 +110,13 @@ class _BySpark(Writer):
             noted = snapshot.transactions().get(f"{batch.app}#query")
             same = not noted.isDefined() or noted.get() == _number(batch.query)
             self.done = Progress(version.get(), batch.query if same else "another")
+            if same and version.get() == batch.number:
+                self.done = _noted(batch, self._history()) or self.done
+
+    def _history(self) -> Iterator[dict[str, Any]]:
+        place = self.place.replace("`", "``")
+        history = f"DESCRIBE HISTORY delta.`{place}` LIMIT {_COMMITS}"
+        return (row.asDict() for row in self.batch.frame.sparkSession.sql(history).collect())
 
     def write(self, columns: Mapping[str, str]) -> None:
         batch = self.batch
@@ -107,9 +127,49 @@ class _BySpark(Writer):
             .options(**self.target.options)
             .option("txnAppId", batch.app)
             .option("txnVersion", batch.number)
+            .option(_SAID, _said(batch))
             .mode("append")
             .save(self.place)
         )
+
+
+def _said(batch: Batch) -> str:
+    """What a batch's commit says of it."""
+    return f"anabranch {batch.app} {batch.number} {batch.note.origin}"
+
+
+def _noted(batch: Batch, history: Iterable[Mapping[str, Any]]) -> Progress | None:
+    """What the commit of a batch says of it, newest commits first; None if it is not found.
+
+    A table that was restored to an older version no longer has the rows of later ones.
+    """
+    newest = None  # the version whose rows the table has, if it is not the one just looked at
+    for commit in history:
+        standing = newest is None or commit["version"] <= newest
+        app, number, origin = _words_of(commit.get(_SAID))
+        if (app, number) == (batch.app, str(batch.number)):
+            if standing:
+                return Progress.noted(batch.number, origin)
+            place = f"version {newest}" if newest != -1 else "an older version"
+            raise StateMismatch(
+                f"app={batch.app!r} has written batch {batch.number}, and the table was restored "
+                f"to {place}, from before it: Delta's note of an app's newest batch does "
+                "not go back with the rows. Continue under a new app="
+            )
+        if standing and commit["operation"] == "RESTORE":
+            # By a time, it does not say to which version, so that no earlier commit is known to
+            # stand.
+            to = str((commit.get("operationParameters") or {}).get("version"))
+            newest = int(to) if to.isdecimal() else -1
+    return None
+
+
+def _words_of(said: str | None) -> tuple[str, str, str]:
+    """App, batch and origin, as a commit says them; nothing if another one wrote it."""
+    ours, _, rest = (said or "").partition(" ")
+    app, _, rest = rest.partition(" ") if ours == "anabranch" else ("", "", "")
+    number, _, origin = rest.partition(" ")
+    return app, number, origin
 
 
 def _columns(schema: dict[str, Any]) -> dict[str, str]:

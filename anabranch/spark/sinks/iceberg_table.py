@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anabranch.flow.delivery import Progress
 from anabranch.spark.sinks.places import qualified, refuse_unshared
@@ -54,13 +54,42 @@ class IcebergTable(Target):
 
 def _noted(batch: Batch) -> dict[str, str]:
     """What the summary of a batch's snapshot says."""
-    return {_APP: batch.app, _BATCH: str(batch.number), _QUERY: batch.query}
+    return {_APP: batch.app, _BATCH: str(batch.number), _QUERY: batch.note.origin}
+
+
+class Snapshot(NamedTuple):
+    """What a table lists of a snapshot."""
+
+    ident: int
+    parent: int | None
+    summary: Mapping[str, str]
+
+
+def _found(
+    app: str, current: int | None, snapshots: Iterable[Snapshot], properties: Mapping[str, str]
+) -> Progress | None:
+    """The newest batch of an app whose rows the table has.
+
+    A table that was rolled back still lists the snapshots of after, and its properties stay. So
+    only the ancestors of the current snapshot count. Where none of them names the app, and their
+    line ends at one that has expired, all that is left is asked: it may say too much, which stops
+    a query, and never too little.
+    """
+    known = {snapshot.ident: snapshot for snapshot in snapshots}
+    line, at = [], current
+    while at is not None and at in known:
+        line.append(known[at].summary)
+        at = known[at].parent
+    found = _newest(app, line)
+    if found is None and at is not None:
+        found = _newest(app, [s.summary for s in known.values()] + _kept(app, properties))
+    return found
 
 
 def _newest(app: str, summaries: Iterable[Mapping[str, str]]) -> Progress | None:
     """The newest batch of an app, by the summaries that are left and by the table's property."""
     found = [
-        Progress(int(summary[_BATCH]), summary.get(_QUERY, ""))
+        Progress.noted(int(summary[_BATCH]), summary.get(_QUERY, ""))
         for summary in summaries
         if summary.get(_APP) == app
     ]
@@ -88,8 +117,16 @@ class _ByDriver(Writer):
             return
         self.table = self.catalog.load_table(target.name)
         self.columns = _columns(self.table.schema().as_arrow())
-        summaries = [s.summary.additional_properties for s in self.table.snapshots() if s.summary]
-        self.done = _newest(batch.app, summaries + _kept(batch.app, self.table.properties))
+        snapshots = [
+            Snapshot(
+                s.snapshot_id,
+                s.parent_snapshot_id,
+                s.summary.additional_properties if s.summary else {},
+            )
+            for s in self.table.snapshots()
+        ]
+        current = self.table.metadata.current_snapshot_id
+        self.done = _found(batch.app, current, snapshots, self.table.properties)
 
     def write(self, columns: Mapping[str, str]) -> None:
         batch, table = self.batch, self.table
@@ -100,9 +137,7 @@ class _ByDriver(Writer):
             batch.reached("table made")
         with table.transaction() as change:
             change.append(rows, snapshot_properties=_noted(batch))
-            change.set_properties(
-                {f"anabranch.{batch.app}": f"{batch.number} {batch.query}".strip()}
-            )
+            change.set_properties({f"anabranch.{batch.app}": f"{batch.number} {batch.note.origin}"})
             batch.reached("ready")
 
 
@@ -119,14 +154,16 @@ class _BySpark(Writer):
         spark.catalog.refreshTable(self.name)  # the driver may have written since it was read
         table = spark.table(self.name)
         self.columns = {f.name: f.dataType.simpleString() for f in table.schema}
-        rows = spark.sql(f"SELECT summary FROM {self.name}.snapshots").collect()
+        listed = f"SELECT snapshot_id, parent_id, summary FROM {self.name}.snapshots"
+        snapshots = [Snapshot(*row) for row in spark.sql(listed).collect()]
+        refs = f"SELECT snapshot_id FROM {self.name}.refs WHERE name = 'main'"
+        current = next((row.snapshot_id for row in spark.sql(refs).collect()), None)
         # By the driver, before `via` changed.
         properties = {
             row["key"]: row["value"]
             for row in spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
         }
-        summaries = [row.summary for row in rows] + _kept(batch.app, properties)
-        self.done = _newest(batch.app, summaries)
+        self.done = _found(batch.app, current, snapshots, properties)
 
     def write(self, columns: Mapping[str, str]) -> None:
         batch = self.batch

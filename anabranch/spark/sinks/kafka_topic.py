@@ -76,7 +76,7 @@ class KafkaTopic(Target):
             if self._producer is None:
                 self._begin(batch.app)
             yield _Transaction(self, batch, self._producer, self._done)
-            self._done = Progress(batch.number, batch.query)
+            self._done = batch.note
         except BaseException as error:
             self._give_up()
             if isinstance(error, KafkaException) and error.args[0].code() in fenced:
@@ -164,7 +164,8 @@ class KafkaTopic(Target):
                 if error is not None and not error.retriable():
                     raise KafkaException(error)
                 if error is None and message.key() == self.place.encode():
-                    found = Progress(**json.loads(message.value()))
+                    note = json.loads(message.value())
+                    found = Progress.noted(note["batch"], note["query"])
         finally:
             consumer.close()
 
@@ -185,24 +186,29 @@ class _Transaction(Writer):
             self._send(topic, key, value)
             if number == batch.rows // 2:
                 batch.reached("half sent")
-        note = json.dumps({"batch": batch.number, "query": batch.query}).encode()
+        note = json.dumps({"batch": batch.number, "query": batch.note.origin}).encode()
         self._send(self.target.progress_topic(batch.app), topic.encode(), note, partition=0)
         producer.flush(_SECONDS)
         batch.reached("ready")
         producer.commit_transaction(_SECONDS)
 
-    def _records(self) -> Iterator[tuple[bytes | None, bytes]]:
+    def _records(self) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Keys and values; a null value stays one, for it deletes its key in a compacted topic."""
         if self.batch.table is not None:
             columns = [self.batch.table[name].to_pylist() for name in ("key", "value")]
             yield from zip(*columns, strict=True)
         else:
             for row in self.batch.frame.toLocalIterator(prefetchPartitions=True):
-                yield row.key and bytes(row.key), bytes(row.value)
+                yield _bytes(row.key), _bytes(row.value)
 
-    def _send(self, topic: str, key: Any, value: bytes, **where: int) -> None:
+    def _send(self, topic: str, key: Any, value: bytes | None, **where: int) -> None:
         while True:
             try:
                 self.producer.produce(topic, value=value, key=key, **where)
                 return
             except BufferError:  # more than librdkafka holds: wait until some are sent
                 self.producer.poll(1.0)
+
+
+def _bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)

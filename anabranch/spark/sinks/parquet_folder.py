@@ -60,7 +60,7 @@ class _Folder(Writer):
         newest = max(self._listed(self.notes, ".json"), default=None)
         if newest is not None:
             note = _checked(newest, self._read(newest))
-            self.done = Progress(note["batch"], note["query"])
+            self.done = Progress.noted(note["batch"], note["query"])
             self.columns = note["columns"]
             self._move(note["batch"], note["files"])
 
@@ -103,7 +103,7 @@ class _Folder(Writer):
         batch = self.batch
         note = {
             "batch": batch.number,
-            "query": batch.query,
+            "query": batch.note.origin,
             "files": names,
             "columns": dict(columns),
         }

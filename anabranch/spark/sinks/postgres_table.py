@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 from anabranch.errors import StateMismatch
 from anabranch.flow.delivery import Progress
+from anabranch.flow.jdbc import jdbc_address
 from anabranch.spark.frames import JSON_FORM, by_name
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
@@ -111,8 +112,9 @@ class PostgresTable(Target):
         problem = self.driver_problem()  # the driver moves what the executors wrote
         if problem or self.jdbc:
             return problem
-        if self.url is None:
-            return "no JDBC address follows from dsn: it has no host; give jdbc="
+        problem = self.address_problem()
+        if problem:
+            return problem
         if not hasattr(spark, "_jvm"):
             return "give jdbc=, the address that Spark is to use"
         loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
@@ -126,18 +128,37 @@ class PostgresTable(Target):
 
     @property
     def url(self) -> str | None:
-        """Where Spark writes to; None if the driver connects by a socket that Java cannot use."""
+        """Where Spark writes to; None if that cannot be said."""
+        return self.jdbc or jdbc_address(self._given())[0]
+
+    def address_problem(self) -> str | None:
+        """Why executors cannot connect as the driver does; None if they can."""
         if self.jdbc:
-            return self.jdbc
+            return None
+        address, unknown = jdbc_address(self._given())
+        if unknown:
+            return (
+                f"dsn sets {', '.join(unknown)}, which JDBC cannot be given: via='driver' needs no "
+                "JDBC; or give jdbc=, with settings that are as safe"
+            )
+        if address is None:
+            return "no JDBC address follows from dsn: it has no host; give jdbc="
+        return None
+
+    def _given(self) -> dict[str, str]:
+        """What the driver's library connects by: dsn, and what the environment sets beside it.
+
+        Executors have another environment, and may run as another user of their system.
+        """
+        from psycopg import pq
         from psycopg.conninfo import conninfo_to_dict
 
-        given = conninfo_to_dict(self.dsn)
-        host = str(given.get("host", ""))
-        if not host or host.startswith("/"):
-            return None
-        login = {name: str(given[name]) for name in ("user", "password") if name in given}
-        base = f"jdbc:postgresql://{host}:{given.get('port', 5432)}/{given.get('dbname', '')}"
-        return f"{base}?{urlencode(login)}" if login else base
+        given = {name: str(value) for name, value in conninfo_to_dict(self.dsn).items()}
+        for option in pq.Conninfo.get_defaults():
+            name = option.keyword.decode()
+            if option.envvar and (value := os.environ.get(option.envvar.decode())):
+                given.setdefault(name, value)
+        return given
 
 
 class _Table(Writer):
@@ -152,7 +173,7 @@ class _Table(Writer):
         self.name = sql.Identifier(*target.place.split("."))
         _make_progress(connection)
         found = connection.execute(_LOCK, (batch.app, target.place)).fetchone()
-        self.done = None if found[0] < 0 else Progress(*found)
+        self.done = None if found[0] < 0 else Progress.noted(*found)
         quoted = self.name.as_string(connection)
         rows = connection.execute(_COLUMNS, (quoted,)).fetchall()
         self.columns = dict(rows) or None
@@ -170,7 +191,7 @@ class _Table(Writer):
             self._copy(names)
         else:
             self._move(names, self._stage(columns))
-        advanced = (batch.number, batch.query, batch.app, self.target.place)
+        advanced = (batch.number, batch.note.origin, batch.app, self.target.place)
         self.connection.execute(_ADVANCE, advanced)
         batch.reached("ready")
         self.connection.commit()

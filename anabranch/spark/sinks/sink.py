@@ -22,10 +22,13 @@ from anabranch.flow.delivery import (
     Progress,
     app_problems,
     is_new,
+    offsets_mark,
     refuse_elsewhere,
     refuse_other_columns,
+    refuse_replanned,
 )
 from anabranch.flow.zones import in_utc
+from anabranch.spark.checkpoint import Checkpoint
 from anabranch.spark.frames import kind_of
 
 if TYPE_CHECKING:
@@ -55,6 +58,8 @@ class Batch:
         The rows as Arrow, if they go through the driver.
     rows
         How many there are.
+    mark
+        What tells it from another batch of its number, see `anabranch.flow.delivery`.
     """
 
     app: str
@@ -63,6 +68,12 @@ class Batch:
     frame: DataFrame
     table: pa.Table | None
     rows: int
+    mark: str = ""
+
+    @property
+    def note(self) -> Progress:
+        """What the target notes of it."""
+        return Progress(self.number, self.query, self.mark)
 
     def reached(self, step: str) -> None:
         """Note how far the batch has come; between any two of these a kill does no harm."""
@@ -140,6 +151,7 @@ class Sink:
         self.app = app
         self.via = via
         self.small = int(small)
+        self._called: int | None = None
 
     def __repr__(self) -> str:
         return f"ab.{self.target.verb}({self.target.place!r}, app={self.app!r})"
@@ -151,22 +163,41 @@ class Sink:
             got = f"{kind_of(frame)} and {number!r}"
             raise InvalidCall(self.target.verb, [f"{called}, got {got}"])
         target, query = self.target, query_of(frame)
+        planned = planned_of(frame, query, number)
+        before, self._called = self._called, number
         way = self._way(frame.sparkSession)
         with consumed(target.shaped(frame), way, self.small) as (kept, table, rows):
-            batch = Batch(self.app, number, query, kept, table, rows)
+            mark = offsets_mark(planned) if planned else f"rows={rows}"
+            batch = Batch(self.app, number, query, kept, table, rows, mark)
             batch.reached("consumed")
             if not rows:  # nothing to repeat, so nothing to note
                 return
             with target.open(batch) as writer:
                 if way is None and writer.done is None:
                     refuse_elsewhere(self.app, target.place, target.elsewhere(batch))
-                if not is_new(self.app, number, query, writer.done):
-                    batch.reached("was there already")
+                if not is_new(self.app, batch.note, writer.done):
+                    self._repeated(batch, writer.done, before)
                     return
                 columns = target.types(frame)
                 refuse_other_columns(target.verb, target.place, writer.columns, columns)
                 writer.write(columns)
         batch.reached("written")
+
+    def _repeated(self, batch: Batch, done: Progress | None, before: int | None) -> None:
+        """A batch is there already; what is left to see where Spark does not say whose it is.
+
+        Through Connect a sink is made anew for every start of the query, and only the first batch
+        of a start is a repeated one.
+        """
+        if not batch.query and before is not None and before < batch.number:
+            refuse_replanned(self.app, batch.number)
+        if done is not None and batch.note.contradicts(done):
+            _LOG.warning(
+                "%s batch %d is there already, with %s and not %s: if an older checkpoint was "
+                "restored, rows of this batch are lost (docs/operate.md, Restore)",
+                *(batch.app, batch.number, done.mark, batch.mark),
+            )
+        batch.reached("was there already")
 
     def _way(self, spark: SparkSession) -> str | None:
         """How rows travel; None if their number is to decide."""
@@ -216,3 +247,15 @@ def query_of(frame: Any) -> str:
     if is_remote() or not hasattr(frame, "_jdf"):
         return ""
     return frame.sparkSession.sparkContext.getLocalProperty(_QUERY) or ""
+
+
+def planned_of(frame: Any, query: str, number: int) -> str:
+    """What the checkpoint of a running query says of a batch; "" where Spark hides it."""
+    if not query:
+        return ""
+    spark = frame.sparkSession
+    running = spark._jsparkSession.sharedState().activeStreamingQueries()
+    found = running.get(spark._jvm.java.util.UUID.fromString(query))
+    if found is None:
+        return ""
+    return Checkpoint(spark, found.resolvedCheckpointRoot()).offsets(number) or ""
