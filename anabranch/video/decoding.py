@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,9 @@ _SECOND = 1_000_000
 _AHEAD = 10  # seconds
 _USUAL_RATE = Fraction(25)
 _BUFFER = 1 << 17
+_LONG = 256 << 20
+"""Bytes from which on a film is too long to be read whole where it is planned, on the driver."""
+_FEW, _MANY = 64, 4096  # packets at its ends
 
 
 class Unreadable(Exception):
@@ -112,21 +116,64 @@ def _opened(path: str) -> Iterator[tuple[Any, Any, Source]]:
 
 
 def probe(path: str) -> Probe:
-    """Where a file begins and how long it is, as far as its packets say so; none is decoded."""
+    """Where a file begins and how long it is, as far as its packets say so; none is decoded.
+
+    All are read of a segment, and the first and the last ones of a long film.
+    """
     try:
-        with _opened(path) as (container, stream, source):
-            unit = stream.time_base
-            faults = Faults()
-            said = _span(container, stream, source, faults)
-            created = _created(container.metadata.get("creation_time"))
-            length = _us(said.length, unit)
-            # A head may lie; but if it says more than there is, something may be missing.
-            claimed = container.duration if stream.duration is None else _us(stream.duration, unit)
-            whole = (claimed or 0) <= length + _SECOND // 2
-            sure = whole and bool(faults.packets) and not (said.wrong or faults.packets_bad)
-            return Probe(_us(said.first, unit), length, created, sure, said.wrong)
+        return _by_its_ends(path) or _by_its_packets(path)
     except Unreadable:
         return Probe()
+
+
+def _by_its_ends(path: str) -> Probe | None:
+    """What the head of a long film says, if the packets at both ends bear it out."""
+    with _opened(path) as (container, stream, source):
+        unit = stream.time_base
+        if source.size < _LONG or not (ends := _claimed(container, stream)):
+            return None
+        second = int(1 / unit)
+        begin = _stamps(islice(_packets(container, stream, source, Faults()), _FEW))
+        if not begin or max(begin) - min(begin) > _AHEAD * second:
+            return None
+        first = min(begin)
+        try:
+            container.seek(max(first, ends[0] - second), stream=stream)
+        except Exception as error:  # as of opening
+            source.check()
+            if momentary(error):
+                raise
+            return None
+        last = _stamps(islice(_packets(container, stream, source, Faults()), _MANY))
+        end = max(last, default=first) + _usual(stream)
+        if not last or min(abs(end - claimed) for claimed in ends) > second:
+            return None
+        created = _created(container.metadata.get("creation_time"))
+        return Probe(_us(first, unit), _us(end - first, unit), created)
+
+
+def _claimed(container: Any, stream: Any) -> list[int]:
+    """Where a film ends by its head, the earliest first, in ticks; some say from 0 on."""
+    first = stream.start_time or 0
+    if stream.duration is not None:
+        return [first + stream.duration]
+    length = int(Fraction(container.duration or 0, _SECOND) / stream.time_base)
+    return sorted({length, first + length}) if length else []
+
+
+def _by_its_packets(path: str) -> Probe:
+    """What all packets of a file say."""
+    with _opened(path) as (container, stream, source):
+        unit = stream.time_base
+        faults = Faults()
+        said = _span(container, stream, source, faults)
+        created = _created(container.metadata.get("creation_time"))
+        length = _us(said.length, unit)
+        # A head may lie; but if it says more than there is, something may be missing.
+        claimed = min(_claimed(container, stream), default=0)
+        whole = claimed <= said.first + said.length + int(1 / unit) // 2
+        sure = whole and bool(faults.packets) and not (said.wrong or faults.packets_bad)
+        return Probe(_us(said.first, unit), length, created, sure, said.wrong)
 
 
 def _span(container: Any, stream: Any, source: Source, faults: Faults) -> Span:

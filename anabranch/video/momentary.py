@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import mmap
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -66,6 +67,7 @@ class Source:
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.file, self.name = file, name
+        self.size = os.fstat(file.fileno()).st_size
         self.error: OSError | MemoryError | None = None
 
     def read(self, count: int) -> bytes:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.video import decoding
 from anabranch.video.clock import Place, Probe, Said, follow
 from anabranch.video.decoding import probe
 from anabranch.video.stamps import Span, span_of, unborne
@@ -89,6 +90,28 @@ def test_whatever_is_flipped_moves_no_other_by_more_than_a_second(
             continue
         earlier, later = channel.moved(damaged)
         assert -1 <= earlier <= later <= 1.2, seed
+
+
+@pytest.mark.parametrize("kind", ["ts", "mkv", "mp4", "avi"])
+def test_of_a_long_film_the_ends_are_read_and_a_head_that_lies_is_not_believed(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"film.{kind}"
+    write(path, FRAMES * 4, first=0 if kind == "avi" else 50)
+    whole, looked = probe(str(path)), []
+    by_all = decoding._by_its_packets
+    monkeypatch.setattr(decoding, "_LONG", 0)
+    monkeypatch.setattr(
+        decoding, "_by_its_packets", lambda path: (looked.append(path), by_all(path))[1]
+    )
+    found = probe(str(path))
+    assert (found.first, found.created, found.sure) == (whole.first, whole.created, True)
+    assert abs(found.length - whole.length) <= SECOND // 20 and not looked
+    if kind == "avi":  # its head says how many frames there are
+        data, wanted = path.read_bytes(), len(FRAMES) * 4
+        at = data.index(wanted.to_bytes(4, "little"), data.index(b"strh"))
+        path.write_bytes(data[:at] + (10**6).to_bytes(4, "little") + data[at + 4 :])
+        assert probe(str(path)).length == whole.length and looked
 
 
 def walked(probes: list[Probe], names: list[int | None], start: int | None = 0) -> list[Place]:

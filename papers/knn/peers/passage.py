@@ -17,7 +17,7 @@ import numpy as np
 from anabranch.flow.instants import FOREVER
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.scoring import score
-from anabranch.neighbours.methods.ranked import better, oldest, place, take_out, tell
+from anabranch.neighbours.methods.ranked import better, emit, oldest, place, take_out
 from anabranch.neighbours.methods.skyband import expire, holds, limit, offer, prune
 from papers.knn.peers.interest import announce
 
@@ -180,7 +180,7 @@ def probabilistic_passage(rule, new, queries, ranked, cells, reports, done):  # 
         for i in range(changed):
             q = listed[i]
             moved[q] = False
-            count = tell(best[q], ints[q], sizes[q], k, out, far, count, q, s)
+            count = emit(best[q], ints[q], sizes[q], k, out, far, count, q, s)
             radius, sizes[q] = _radius(rule, best[q], sizes[q], full, spare, held, floor, q, root)
             counters[MERGER] += announce(cells, q, home[q], radius)
     return len(points), count
@@ -304,7 +304,7 @@ def filtered_passage(new, queries, bands, ranked, cells, reports, done):  # prag
         for i in range(changed):
             q = listed[i]
             moved[q] = False
-            count = tell(top[q], top_ints[q], counts[q, 0], k, out, far, count, q, s)
+            count = emit(top[q], top_ints[q], counts[q, 0], k, out, far, count, q, s)
             earliest[q] = oldest(top_ints[q], counts[q, 0], FOREVER)
         for i in range(announced):
             q = wider[i]
