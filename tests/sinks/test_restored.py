@@ -153,6 +153,22 @@ def test_notes_of_before_are_not_refused(note: Progress) -> None:
 # ---------------------------------------------------------------- where Spark does not say
 
 
+def test_a_spark_that_lets_nobody_look_is_written_from_all_the_same() -> None:
+    from py4j.protocol import Py4JError
+
+    class Guarded:
+        @property
+        def sparkSession(self) -> Guarded:
+            return self
+
+        @property
+        def _jsparkSession(self) -> Any:
+            raise Py4JError("sharedState([]) is not allowed")
+
+    assert sinks.planned_of(None, "", 3) == "", "without a query nobody looks"
+    assert sinks.planned_of(Guarded(), "5a1c", 3) == ""
+
+
 def test_a_batch_of_another_query_in_the_midst_of_a_start() -> None:
     """Only the first batch of a start may be there already; empty ones before it count too."""
     held = Memory()

@@ -82,7 +82,8 @@ def _found(
         at = known[at].parent
     found = _newest(app, line)
     if found is None and at is not None:
-        found = _newest(app, [s.summary for s in known.values()] + _kept(app, properties))
+        left = [snapshot.summary for snapshot in known.values()]
+        found = _newest(app, [*left, *_kept(app, properties)])
     return found
 
 

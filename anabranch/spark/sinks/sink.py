@@ -253,9 +253,15 @@ def planned_of(frame: Any, query: str, number: int) -> str:
     """What the checkpoint of a running query says of a batch; "" where Spark hides it."""
     if not query:
         return ""
+    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+
     spark = frame.sparkSession
-    running = spark._jsparkSession.sharedState().activeStreamingQueries()
-    found = running.get(spark._jvm.java.util.UUID.fromString(query))
-    if found is None:
+    try:
+        running = spark._jsparkSession.sharedState().activeStreamingQueries()
+        found = running.get(spark._jvm.java.util.UUID.fromString(query))
+        return (found and Checkpoint(spark, found.resolvedCheckpointRoot()).offsets(number)) or ""
+    except Py4JJavaError:
+        raise  # a checkpoint that cannot be read just now
+    except Py4JError as error:  # a Spark of other insides, or one that lets nobody look there
+        _LOG.info("how batch %d was planned is not known: %s", number, error)
         return ""
-    return Checkpoint(spark, found.resolvedCheckpointRoot()).offsets(number) or ""
