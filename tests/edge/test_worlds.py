@@ -189,7 +189,7 @@ def forget_to_begin_anew(patch: pytest.MonkeyPatch) -> None:
 
 def take_who_left_for_gone(patch: pytest.MonkeyPatch) -> None:
     """Do not hear that a device is back."""
-    patch.setattr(Presence, "load", lambda self, left: None)
+    patch.setattr(Presence, "load", lambda *_: None)
 
 
 def take_byes_again(patch: pytest.MonkeyPatch) -> None:
