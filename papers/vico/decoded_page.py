@@ -144,4 +144,4 @@ def _ahead(of: Mapping[str, Any]) -> float:
 
 
 def _millions(rate: float) -> str:
-    return f"{rate / 1e6:.3g} M"
+    return f"{float(f'{rate / 1e6:.3g}'):,g} M"
