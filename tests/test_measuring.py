@@ -40,7 +40,6 @@ OLDER = {
     "benchmarks/results/place.json",
     "benchmarks/results/relay.json",
     "benchmarks/results/scale.json",
-    "benchmarks/results/video.json",
     "papers/dssis/results/dssis-queues.json",
     "papers/dssis/results/dssis-windows.json",
     "papers/emd/results/emd-figures.json",
