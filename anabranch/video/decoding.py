@@ -9,7 +9,7 @@ stretch that continues in time. Errors of the moment are raised: the file may be
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -128,9 +128,13 @@ def probe(path: str) -> Probe:
 
 def _by_its_ends(path: str) -> Probe | None:
     """What the head of a long film says, if the packets at both ends bear it out."""
+    with suppress(OSError):  # of which opening says more
+        if Path(path).stat().st_size < _LONG:
+            return None
     with _opened(path) as (container, stream, source):
-        unit = stream.time_base
-        if source.size < _LONG or not (ends := _claimed(container, stream)):
+        unit, ends = stream.time_base, _claimed(container, stream)
+        # A transport or program stream may have begun anew anywhere.
+        if not ends or container.format.name.startswith("mpeg"):
             return None
         second = int(1 / unit)
         begin = _stamps(islice(_packets(container, stream, source, Faults()), _FEW))
@@ -202,7 +206,8 @@ def _wrong(path: str) -> tuple[frozenset[int], int]:
     """The timestamps of a file that no others bear out, and the first of the others."""
     with _opened(path) as (container, stream, source):
         stamps = _stamps(_packets(container, stream, source, Faults()))
-        alone = unborne(stamps, int(1 / stream.time_base)).tolist()
+        unit = stream.time_base
+        alone = unborne(stamps, int(1 / unit), int(_AHEAD / unit)).tolist()
         held = (at for at, bad in zip(stamps, alone, strict=True) if not bad)
         first = next(held, 0)
         return frozenset(at for at, bad in zip(stamps, alone, strict=True) if bad), first

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import mmap
-import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -67,7 +66,6 @@ class Source:
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.file, self.name = file, name
-        self.size = os.fstat(file.fileno()).st_size
         self.error: OSError | MemoryError | None = None
 
     def read(self, count: int) -> bytes:
@@ -95,5 +93,6 @@ class Source:
         except (OSError, MemoryError) as error:
             if isinstance(error, OSError):
                 error.filename = self.name
-            self.error = error
+            if self.error is None or not momentary(self.error):  # what counts is not forgotten
+                self.error = error
             raise

@@ -33,8 +33,8 @@ def taken(ts: Any, duration: Any, every: int) -> Any:
 def anchored(ts: Any, duration: Any, every: int | None, anchors: int) -> Any:
     """Whether frames that are taken are anchors.
 
-    A frame that stands for a slot of `every` is one if an anchor is due in that slot: `anchors`
-    need be no multiple of `every`.
+    A frame that stands for slots of `every` is one if an anchor is due in any of them: `anchors`
+    need be no multiple of `every`, and a frame may last longer than both.
 
     Examples
     --------
@@ -44,5 +44,5 @@ def anchored(ts: Any, duration: Any, every: int | None, anchors: int) -> Any:
     """
     if every is None:
         return taken(ts, duration, anchors)
-    begin = ts // every * every
-    return (begin - 1) // anchors != (begin + every - 1) // anchors
+    begin, end = ((ts - duration) // every + 1) * every, ts // every * every + every
+    return (begin - 1) // anchors != (end - 1) // anchors

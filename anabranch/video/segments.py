@@ -10,12 +10,14 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
+from anabranch.errors import AnabranchError
 from anabranch.video.momentary import momentary
 
 __all__ = ["CLOSED", "Segment", "channels", "closed", "legible", "list_starts", "named_time"]
@@ -80,9 +82,8 @@ def channels(path: str) -> dict[str, Path]:
         return {legible(top.stem): top}
     if not top.is_dir():
         return {}
-    found = {
-        legible(e.name): top / e.name for e in _entries(top) if e.name[0] != "." and e.is_dir()
-    }
+    folders = [e.name for e in _entries(top) if e.name[0] != "." and _asked(e.is_dir)]
+    found = dict(zip(_apart(top, folders), (top / name for name in folders), strict=True))
     if names(top):
         found[legible(top.resolve().name)] = top
     return dict(sorted(found.items()))
@@ -120,7 +121,30 @@ def names(place: Path) -> list[str]:
     if place.is_file():
         return [legible(place.name)]
     found = (e for e in _entries(place) if e.name[0] != "." and _is_film(e.name))
-    return sorted(legible(e.name) for e in found if e.is_file() or not os.path.exists(e.path))
+    films = [e.name for e in found if _asked(e.is_file) or not os.path.exists(e.path)]
+    return sorted(_apart(place, films))
+
+
+def _asked(what: Callable[[], bool]) -> bool:
+    """What an entry says; no, where a link leads round or to where nobody may look."""
+    try:
+        return what()
+    except OSError as error:
+        if momentary(error):
+            raise
+        return False
+
+
+def _apart(place: Path, found: Sequence[str]) -> list[str]:
+    """Names as text; raises if two are then the same."""
+    texts = [legible(name) for name in found]
+    twice = sorted(name for name, count in Counter(texts).items() if count > 1)
+    if twice:
+        raise AnabranchError(
+            f"{legible(str(place))} has two entries whose names are both written {twice[0]!r}, for "
+            "bytes that are no UTF-8 are escaped: rename one"
+        )
+    return texts
 
 
 def closed(place: Path, how: str = "auto") -> list[str]:

@@ -26,16 +26,20 @@ class Span:
     wrong: bool
 
 
-def unborne(stamps: Sequence[int], second: int) -> np.ndarray:
-    """Which timestamps, in the order of packets, no others bear out; `second` is in ticks.
+def unborne(stamps: Sequence[int], second: int, ahead: int) -> np.ndarray:
+    """Which timestamps, in the order of packets, no others bear out.
 
-    It is nowhere near its neighbours, and not between them either, as after a pause.
+    It is nowhere near its neighbours, and not between those that are borne out either, as frames
+    that come now and then are. The first ones may be as much as `ahead` before these, and the last
+    ones as much behind. `second` and `ahead` are in ticks.
 
     Examples
     --------
-    >>> unborne([0, 4, 8, 900, 16, 20], 100).nonzero()[0]
+    >>> unborne([0, 4, 8, 900, 16, 20], 100, 1000).nonzero()[0]
     array([3])
-    >>> unborne([0, 4, 8, 900, 904, 908], 100).any()
+    >>> unborne([0, 4, 8, 900, 904, 908], 100, 1000).any()
+    np.False_
+    >>> unborne([0, 4, 8, 300, 600, 900, 904, 908, 1500], 100, 1000).any()
     np.False_
     """
     at = np.array(stamps, np.int64)
@@ -50,9 +54,15 @@ def unborne(stamps: Sequence[int], second: int) -> np.ndarray:
         near[k:] += close
         near[:-k] += close
     alone: np.ndarray = near < min(2, (count - 1) // 2)
-    between = np.zeros(count, bool)
-    between[1:-1] = (at[:-2] < at[1:-1]) & (at[1:-1] < at[2:]) & ~alone[:-2] & ~alone[2:]
-    return alone & ~between
+    if alone.all():
+        return alone
+    held = at[~alone]
+    before = np.maximum.accumulate(np.where(alone, held.min() - 1, at))
+    after = np.minimum.accumulate(np.where(alone, held.max() + 1, at)[::-1])[::-1]
+    first, last = before < held.min(), after > held.max()  # before all that are held, or behind
+    low = np.where(first, after - ahead, before)
+    high = np.where(last, before + ahead, after)
+    return alone & ~((low < at) & (at < high))
 
 
 def span_of(stamps: Sequence[int], usual: int, second: int, ahead: int) -> Span:
@@ -67,13 +77,16 @@ def span_of(stamps: Sequence[int], usual: int, second: int, ahead: int) -> Span:
     >>> span_of([50, 54, 58, 9000, 9004, 9008], 4, 100, 1000)
     Span(first=50, length=24, wrong=False)
     """
-    wrong = unborne(stamps, second)
+    wrong = unborne(stamps, second, ahead)
     held = [at for at, bad in zip(stamps, wrong.tolist(), strict=True) if not bad]
     if not held:
         return Span(0, 0, bool(wrong.any()))
     low = high = held[0]
     begins: int | None = None
-    total, back = 0, max(second, _USUAL * usual)  # packets are not in the order of showing
+    # Packets are not in the order of showing, and a head may lie about how long a frame is.
+    steps = np.diff(np.unique(held))
+    step = int(np.median(steps)) if len(steps) else usual
+    total, back = 0, max(second, _NEIGHBOURS * step)
     for at in [*held[1:], None]:
         if at is not None and high - back <= at <= high + 2 * usual + ahead:
             low, high = min(low, at), max(high, at)

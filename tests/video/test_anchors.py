@@ -42,6 +42,12 @@ def test_an_anchor_comes_whenever_one_is_due(
         assert (same == anchored(sampled, length, every, anchors)).all()
 
 
+def test_frames_that_last_longer_than_a_slot_are_anchors_when_one_is_due() -> None:
+    times = np.arange(20) * SECOND + SECOND // 2  # a frame a second
+    assert anchored(times, SECOND, SECOND // 5, SECOND).all()
+    assert anchored(times, SECOND, SECOND // 5, 4 * SECOND).sum() == 5
+
+
 @pytest.mark.parametrize("ms", [300, 333, 400, 700])
 def test_a_still_channel_is_not_silent(ms: int, tmp_path: Path) -> None:
     frames = film([130])

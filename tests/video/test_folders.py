@@ -85,6 +85,28 @@ def test_folders_and_pipes_are_no_films(tmp_path: Path) -> None:
     ]
 
 
+def test_a_link_that_leads_round_is_a_bad_film_and_stops_no_channel(tmp_path: Path) -> None:
+    segmented(tmp_path / "north", film([20]), (10,))
+    (tmp_path / "north/0001x.ts").symlink_to("0001x.ts")
+    (tmp_path / "south").symlink_to("south")
+    assert [*channels(str(tmp_path))] == ["north"]
+    rows, report = read(tmp_path)
+    assert (len(rows), report["segments"], report["bad"]) == (20, 3, 1)
+
+
+def test_two_names_that_are_written_alike_are_refused(tmp_path: Path) -> None:
+    """Else the rows of one would come twice, and those of the other never."""
+    place = three(tmp_path / "north")
+    (place / r"1\xff.ts").write_bytes(b"")
+    assert r"1\xff.ts" in names(place)
+    try:
+        (place / os.fsdecode(b"1\xff.ts")).write_bytes(b"")
+    except (OSError, UnicodeEncodeError):
+        pytest.skip("this file system has names of UTF-8 alone")
+    with pytest.raises(AnabranchError, match="two entries whose names are both written"):
+        names(place)
+
+
 def test_a_recorder_may_clean_up_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the very moment: what is to be removed is gone, and so is a whole channel."""
     segmented(tmp_path / "a", film([30]), (10, 20))

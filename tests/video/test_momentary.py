@@ -87,6 +87,24 @@ def test_a_share_that_goes_away_is_not_the_end_of_a_film(
         decoding.probe(str(path))
 
 
+def test_what_the_system_said_is_not_forgotten_for_a_later_error() -> None:
+    """A demuxer that could not read asks for other places, which may be none."""
+
+    class Away(io.BytesIO):
+        def read(self, count: int | None = -1) -> bytes:
+            raise OSError(errno.EIO, "the share is away")
+
+    source = momentary.Source(Away(), "a.mp4")
+    with pytest.raises(OSError, match="away"):
+        source.read(10)
+    with pytest.raises(ValueError):
+        source.seek(-5)
+    with pytest.raises(OSError):
+        source._asked(lambda: (_ for _ in ()).throw(OSError(errno.EINVAL, "no place")).__next__())
+    with pytest.raises(OSError, match="away"):
+        source.check()
+
+
 def test_a_share_that_is_away_when_files_are_looked_at(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

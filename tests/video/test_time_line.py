@@ -92,7 +92,7 @@ def test_whatever_is_flipped_moves_no_other_by_more_than_a_second(
         assert -1 <= earlier <= later <= 1.2, seed
 
 
-@pytest.mark.parametrize("kind", ["ts", "mkv", "mp4", "avi"])
+@pytest.mark.parametrize("kind", ["ts", "mkv", "mp4", "avi"])  # all packets are read of a ts
 def test_of_a_long_film_the_ends_are_read_and_a_head_that_lies_is_not_believed(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,12 +106,28 @@ def test_of_a_long_film_the_ends_are_read_and_a_head_that_lies_is_not_believed(
     )
     found = probe(str(path))
     assert (found.first, found.created, found.sure) == (whole.first, whole.created, True)
-    assert abs(found.length - whole.length) <= SECOND // 20 and not looked
+    assert abs(found.length - whole.length) <= SECOND // 20
+    assert bool(looked) == (kind == "ts")
     if kind == "avi":  # its head says how many frames there are
         data, wanted = path.read_bytes(), len(FRAMES) * 4
         at = data.index(wanted.to_bytes(4, "little"), data.index(b"strh"))
         path.write_bytes(data[:at] + (10**6).to_bytes(4, "little") + data[at + 4 :])
         assert probe(str(path)).length == whole.length and looked
+
+
+@pytest.mark.parametrize("kind", ["ts", "mkv"])
+def test_frames_that_come_now_and_then_keep_their_times(kind: str, tmp_path: Path) -> None:
+    """As of a camera that sends a frame when something moves, and begins with one."""
+    times = [0, *range(75, 125), *range(175, 475, 50), *range(475, 525)]
+    frames = (FRAMES * 5)[: len(times)]
+    name = f"20240501T000000.{kind}"
+    (tmp_path / "a").mkdir()
+    write(tmp_path / "a" / name, frames, times=times)
+    seen = probe(str(tmp_path / "a" / name))
+    assert not seen.doubtful and abs(seen.length - 21 * SECOND) <= SECOND // 20
+    rows, _ = read(tmp_path, start={})
+    found = [(row["ts"] - rows[0]["ts"]).total_seconds() for row in rows]
+    assert found == pytest.approx([at / 25 for at in times], abs=0.002)
 
 
 def walked(probes: list[Probe], names: list[int | None], start: int | None = 0) -> list[Place]:
@@ -149,9 +165,17 @@ def test_what_packets_say_of_a_pause() -> None:
     bursts = [0, 4, 8, 300, 600, 604, 608]
     assert span_of(bursts, 4, 100, 1000) == Span(0, 612, False)
     assert span_of([900, 4, 8, 12, 16], 4, 100, 1000) == Span(4, 16, True)
-    assert span_of([0, 4, 8, 12, 700], 4, 100, 1000) == Span(0, 16, True)
+    assert span_of([0, 4, 8, 12, 2000], 4, 100, 1000) == Span(0, 16, True)
+    # Frames now and then in the middle, or one at an end, as where a camera begins.
+    now_and_then = [*range(0, 200, 4), 400, 600, 800, *range(1000, 1200, 4)]
+    assert span_of(now_and_then, 4, 100, 1000) == Span(0, 1200, False)
+    assert span_of([0, 300, 304, 308, 312], 4, 100, 1000) == Span(0, 316, False)
+    assert span_of([0, 4, 8, 12, 700], 4, 100, 1000) == Span(0, 704, False)
     slides = [0, 500, 1000, 1500, 2100]
     assert span_of(slides, 500, 100, 1000) == Span(0, 2600, False)
     reordered = [0, 16, 8, 4, 12, 32, 24, 20, 28]
     assert span_of(reordered, 4, 10, 1000) == Span(0, 36, False)
-    assert not unborne([7], 100).any() and span_of([], 4, 100, 1000) == Span(0, 0, False)
+    # A frame a second, each eighth shown when it is stored; a head says 25 a second.
+    slow = [100 * n for k in range(0, 40, 8) for n in (k + 7, *range(k, k + 7))]
+    assert span_of(slow, 4, 100, 1000) == Span(0, 3904, False)
+    assert not unborne([7], 100, 1000).any() and span_of([], 4, 100, 1000) == Span(0, 0, False)

@@ -245,7 +245,7 @@ function topic(one) {
   const fresh = one.event !== "closed" && !one.repeated;
   return element("article", {class: fresh ? "topic" : "topic closed", "aria-label": `topic ${one.topic}`},
     element("p", {}, element("strong", {}, one.words || one.channels.map((of) => of.channel).join(" and ")),
-      ` ${one.event}${one.repeated ? ", shown again by its channel" : ""}, heat ${one.heat.toFixed(1)}, best score ${one.score.toFixed(2)}, ${moment(one.began)} to ${moment(one.last)}${(one.concepts || []).length ? `, seen: ${one.concepts.join(", ")}` : ""}${typeof one.age === "number" ? `, shown ${seconds(one.age)} after its segments` : ""}`),
+      ` ${one.event}${one.repeated ? ", shown again by its channel" : ""}, heat ${one.heat.toFixed(1)}, best score ${one.score.toFixed(2)}, ${moment(one.began)} to ${moment(one.last)}${Array.isArray(one.concepts) && one.concepts.length ? `, seen: ${one.concepts.join(", ")}` : ""}${typeof one.age === "number" ? `, shown ${seconds(one.age)} after its segments` : ""}`),
     ...one.channels.map((of) => element("div", {class: "channel"}, element("span", {class: "faint"}, of.channel),
       ...of.pictures.map(([t, picture]) => picture ? element("img", {src: picture, alt: `${of.channel} at ${moment(t)}`, title: moment(t)}) : element("span", {}, moment(t))))));
 }
