@@ -203,3 +203,19 @@ def test_the_queries_of_the_adverse_tests_are_counted() -> None:
     assert f"The {NUMBERS[len(STORIES)]} queries of a test share a session" in part
     counts = re.findall(r"all (\w+)[ ,]", part.partition("\n\n")[2])
     assert set(counts) - {"other"} == {NUMBERS[len(STORIES)]}
+
+
+KILLED = {
+    "devices": "devices",
+    "cloud": "cloud (relay and keeper)",
+    "broker": "broker",
+    "all": "any of them",
+}
+
+
+@pytest.mark.parametrize("what", KILLED)
+def test_kills_of_devices_and_their_hub(what: str) -> None:
+    found = report("edge-kills")[what]
+    kills, lost, double = sum(found["kills"].values()), found["lost"], found["double or not due"]
+    counts = f"{kills} | {found['moves']} | {found['expected']:,} | {lost} | {double}"
+    assert f"| {KILLED[what]} | {counts} |" in PAGE and kills == found["goal"]
