@@ -159,9 +159,8 @@ class Steered:
             return True
         runs = {name: n for name, n in numbers.items() if book.place(n) != NOWHERE}
         return runs.keys() <= self._views.keys() and all(
-            _is_as_asked(view, asked, book, runs[view.name])
-            if view.name in runs
-            else _waits(view, asked, keeper)
+            (view.name in runs and _is_as_asked(view, asked, book, runs[view.name]))
+            or _waits(view, asked, keeper)  # also one that runs and is asked for otherwise
             for view in asked.views
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch.edge.frames import Up
@@ -36,12 +36,14 @@ class KnownDevice:
     former: int = -1  # the incarnation before
     introduced: int = -1  # the last generation whose mailbox says that its incarnation is known
     until: int = 0  # frames before this one are sent again, or may be
+    losses: dict[int, list[int]] = field(default_factory=dict)  # what it said of each stream
 
     def begin(self, incarnation: int) -> None:
         """Another outbox than before, whose rows are newer."""
         self.former, self.incarnation = self.incarnation, incarnation
         self.next, self.asked, self.check, self.introduced = 0, -1, 0, -1
         self.left, self.said, self.until = False, False, 0
+        self.losses = {}  # which a new outbox counts from 0
         self.newest = self.latest
 
     def give(self, token: Any, generation: int) -> dict[int, int]:
@@ -57,6 +59,7 @@ class KnownDevice:
     def forget(self) -> None:
         """The streams are lost: what it has sent it must send again."""
         self.asked, self.unacked = -1, 0
+        self.losses = {}  # the counts of the relay begin anew, too
         self.given = max(self.given, self.incarnation, 0) + _SPARE
 
     def resumes(self, up: Up, generation: int) -> bool:

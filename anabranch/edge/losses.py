@@ -14,19 +14,29 @@ _USUAL = {"frames that were there", "frames after a gap", "entries out of order"
 """What every lost connection brings, and what is sent again."""
 _KEPT = {"waits for space", "frames kept beside the broker"}
 """What says that the broker is full; nothing is left out."""
+_WHY = ("do not fit", "a full device dropped")
+_MOST = 1 << 32  # rows that an outbox has left out; of all incarnations they are less than 2**64
 
 
-def reported(device: str, losses: Any, streams: Sequence[Stream]) -> dict[str, int]:
-    """What a device says of rows of its own: how many do not fit, how many were dropped."""
-    found = {}
+def reported(
+    device: str, extras: Mapping[str, Any], streams: Sequence[Stream], before: dict[int, list[int]]
+) -> dict[str, int]:
+    """What a frame says anew of rows that were left out: how many do not fit, or were dropped.
+
+    An outbox counts from 0. `before` is what it has said of each stream, and becomes what it says.
+    """
+    found, losses = {}, extras.get("losses")
     for number, counts in losses.items() if isinstance(losses, dict) else ():
         # Anybody who is enrolled may send anything.
         known = type(number) is int and 0 <= number < len(streams)
         whole = isinstance(counts, list) and [type(one) for one in counts] == [int, int]
         if known and streams[number].home == device and whole:
-            for what, count in zip(("do not fit", "a full device dropped"), counts, strict=True):
-                if count > 0:
-                    found[f"rows of {streams[number].name} that {what}"] = count
+            had = before.get(number, [0, 0])
+            now = [max(min(count, _MOST), old) for count, old in zip(counts, had, strict=True)]
+            before[number] = now
+            for what, count, old in zip(_WHY, now, had, strict=True):
+                if count > old:
+                    found[f"rows of {streams[number].name} that {what}"] = count - old
     return found
 
 
@@ -37,7 +47,8 @@ class Losses:
     --------
     >>> losses, streams = Losses(), [Stream("gps[ann]", "ann", {})]
     >>> counts = {"late rows of gps[ann]": 3, "sections of a foreign stream": 12,
-    ...           "frames that were there": 7} | reported("ann", {0: [2, 0]}, streams)
+    ...           "frames that were there": 7}
+    >>> counts |= reported("ann", {"losses": {0: [2, 0]}}, streams, {})
     >>> for line in losses.due(counts): print(line)
     gps[ann]: rows came after the watermark and are left out; the story counts them
     left out so far: sections of a foreign stream, 12

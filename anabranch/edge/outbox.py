@@ -38,6 +38,7 @@ CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 
 
 _LOG = 1000  # pages of SQLite's log after which they are moved into the file
+_NOTES = 20  # how often the time is noted until a frame is let go of
 _PORTION = 100  # rows or results that make room at once
 
 
@@ -62,8 +63,9 @@ class Outbox:
     release_after
         Seconds between an acknowledgement and a later one that lets go of its frame: ten sync
         intervals of the broker, which may lose what it has not synced when its power is cut. While
-        the cloud is silent nothing is let go of. Only the time counts in which the outbox is open:
-        a clock that is set forward, or was wrong before a restart, ages nothing.
+        the cloud is silent nothing is let go of. Only the time counts in which the outbox is open,
+        be it in many short runs: a clock that is set forward, or was wrong before a restart, ages
+        nothing.
 
     Examples
     --------
@@ -110,7 +112,8 @@ class Outbox:
         self._base.execute(f"PRAGMA wal_autocheckpoint = {pages}")
         self._base.execute(f"PRAGMA journal_size_limit = {self._log}")
         (acked,) = self._base.execute("SELECT max(acked) FROM frames").fetchone()
-        self._opened = time.monotonic() - (acked or 0.0)  # acknowledgements go on from the newest
+        self._noted = self._note("open") or 0.0
+        self._opened = time.monotonic() - max(acked or 0.0, self._noted)  # it goes on from there
         self.size = self._size()
 
     def _check_version(self, path: Path) -> None:
@@ -224,6 +227,8 @@ class Outbox:
             "WHERE acked IS NOT NULL ORDER BY number DESC LIMIT 1)",
             (-self.release_after,),
         ).fetchone()
+        if time.monotonic() - self._opened - self._noted >= self.release_after / _NOTES:
+            self._note_time()
         with self._transaction() as run:
             if released[0] is not None:
                 run("DELETE FROM frames WHERE number < ?", (released[0],))
@@ -284,7 +289,18 @@ class Outbox:
 
     def close(self) -> None:
         """Close the file; what was committed is there."""
+        self._note_time()
         self._base.close()
+
+    def _note_time(self) -> None:
+        """Note for how long it has been open, all runs together; this never goes back.
+
+        A note that cannot be kept is left out: frames then stay a little longer.
+        """
+        now = max(time.monotonic() - self._opened, self._noted)
+        with suppress(OutboxFull, sqlite3.Error), self._transaction() as run:
+            run("INSERT OR REPLACE INTO notes VALUES ('open', ?)", (now,))
+            self._noted = now
 
     def _note(self, name: str) -> Any:
         found = self._base.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()

@@ -222,7 +222,7 @@ def portion(rows: list[Row], most: int) -> int:
 def _kept(value: Any) -> Any:
     """A value as the outbox can write it; None if it cannot."""
     if isinstance(value, np.ndarray):
-        return value.tolist() if value.ndim == 1 and value.dtype.kind in "biuf" else None
+        return _kept(value.tolist()) if value.ndim == 1 and value.dtype.kind in "biuf" else None
     if isinstance(value, (list, tuple)):
         found = [None if isinstance(one, (str, list, tuple)) else _kept(one) for one in value]
         return None if None in found else found

@@ -308,7 +308,7 @@ class RelayState:
                 self._forward(self._watermark_of(stream), EARLIEST)
         known.hears(up.extras.get("bye"))
         if up.extras:
-            self.counts |= reported(device, up.extras.get("losses"), self.book.streams)
+            self.counts.update(reported(device, up.extras, self.book.streams, known.losses))
             self._reports.append((device, {**up.extras, "late": ()}))  # it says itself what is
         if known.unacked >= _UNACKED:
             self.acknowledge(device)

@@ -2,15 +2,16 @@
 
 Both must connect to the same place under the same conditions. So a setting that Java's library
 does not know, or knows otherwise, is named and not left out: it may be what makes the connection
-safe.
+safe. What the driver's library takes by itself, as files in the user's folder, is said to Java.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import quote, urlencode
 
-__all__ = ["jdbc_address"]
+__all__ = ["jdbc_address", "with_own_files"]
 
 _SAME = (
     "user",
@@ -24,11 +25,9 @@ _SAME = (
 )
 _OTHER_NAMES = {
     "application_name": "ApplicationName",
-    "channel_binding": "channelBinding",
     "connect_timeout": "connectTimeout",
     "gssencmode": "gssEncMode",
     "krbsrvname": "kerberosServerName",
-    "sslnegotiation": "sslNegotiation",
 }
 _OTHER_VALUES = {
     "keepalives": ("tcpKeepAlive", {"0": "false", "1": "true"}),
@@ -38,14 +37,22 @@ _OTHER_VALUES = {
         {"any": "any", "primary": "primary", "read-write": "primary"},
     ),
 }
-# They change neither where a connection leads nor what it allows.
+# To Java the first is the name of a file; of the others older ones know nothing, and say nothing.
+_DEMANDS = {
+    ("sslrootcert", "system"),
+    ("channel_binding", "require"),
+    ("sslnegotiation", "direct"),
+}
+# Unless they are among those, they change neither where a connection leads nor what it allows.
 _NO_MATTER = {
+    "channel_binding",
     "client_encoding",
     "fallback_application_name",
     "keepalives_count",
     "keepalives_idle",
     "keepalives_interval",
     "sslcompression",
+    "sslnegotiation",
     "tcp_user_timeout",
 }
 _PLACE = {"host", "hostaddr", "port", "dbname"}
@@ -68,10 +75,10 @@ def jdbc_address(given: Mapping[str, str]) -> tuple[str | None, list[str]]:
     said: dict[str, str] = {}
     unknown = []
     for name, value in sorted(given.items(), key=lambda item: _order(item[0])):
-        if name in _PLACE or name in _NO_MATTER:
+        if (name, value) in _DEMANDS:
+            unknown.append(f"{name}={value}")
+        elif name in _PLACE or name in _NO_MATTER:
             continue
-        if (name, value) == ("sslrootcert", "system"):  # to Java the name of a file
-            unknown.append("sslrootcert=system")
         elif name in _SAME:
             said[name] = value
         elif name in _OTHER_NAMES:
@@ -90,6 +97,27 @@ def jdbc_address(given: Mapping[str, str]) -> tuple[str | None, list[str]]:
         return None, unknown
     base = f"jdbc:postgresql://{hosts}/{quote(given.get('dbname', ''), safe='')}"
     return (f"{base}?{urlencode(said, quote_via=quote)}" if said else base), []
+
+
+def with_own_files(given: Mapping[str, str], home: Path) -> dict[str, str]:
+    """The settings with the files that the driver's library takes by itself from a user's folder.
+
+    Where it finds authorities it checks the server by them, under ``sslmode=require`` too.
+
+    Examples
+    --------
+    >>> with_own_files({"sslmode": "require"}, Path("/nobody"))
+    {'sslmode': 'require'}
+    """
+    found = dict(given)
+    if given.get("sslmode") in ("require", "verify-ca", "verify-full"):
+        for name, file in (("sslrootcert", "root.crt"), ("sslcrl", "root.crl")):
+            path = home / ".postgresql" / file
+            if not found.get(name) and path.exists():
+                found[name] = str(path)
+            if not found.get("sslrootcert"):  # without authorities no list of theirs is read
+                break
+    return found
 
 
 def _order(name: str) -> tuple[int, str]:

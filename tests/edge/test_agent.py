@@ -145,7 +145,9 @@ def test_values_that_cannot_be_kept_are_refused_and_numpys_are_kept(
 
     async def story() -> None:
         async with agent(credentials, tmp_path) as made:
-            for wrong in (None, object(), {"a": 1}, 1 << 70, "\ud800", b"x", ["a"], np.eye(2)):
+            large = np.array([1, 1 << 63], np.uint64), np.array([0.1], np.longdouble)
+            strange = (None, object(), {"a": 1}, 1 << 70, "\ud800", b"x", ["a"], np.eye(2))
+            for wrong in (*strange, *large):
                 with pytest.raises(InvalidCall, match="column 'x' must be a text, a boolean,"):
                     await made.put("gps", x=wrong)
             await made.put("gps", time=np.int64(1 << 60), **good)  # type: ignore[arg-type]

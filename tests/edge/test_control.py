@@ -615,8 +615,8 @@ def test_a_device_says_which_rows_it_left_out(
     assert restored.unfit == {"gps[ann]": 1}
     talk(agent, relay, agent.flush(6))
     assert not agent.flush(7).frames  # it is said once
-    assert reported("bob", {0: [9, 9]}, STREAMS) == {}  # of a stream that is not his
-    assert reported("ann", {0: "many", 7: [1, 1]}, STREAMS) == {}
+    assert reported("bob", {"losses": {0: [9, 9]}}, STREAMS, {}) == {}  # a stream that is not his
+    assert reported("ann", {"losses": {0: "many", 7: [1, 1]}}, STREAMS, {}) == {}
     relay.flush()
     relay.reports()
     # The hub starts again before it has written an entry: the next one says it all the same.
@@ -633,6 +633,29 @@ def test_a_device_says_which_rows_it_left_out(
         "rows of gps[ann] that do not fit": 1,
         "rows of gps[ann] that a full device dropped": 2,
     }
+
+
+def test_what_a_new_outbox_left_out_is_added_to_what_the_one_before_did() -> None:
+    """Each counts from 0, says its count again after a loss, and may say anything."""
+    relay = RelayState(1)
+    relay.entry(0, FIRST)
+    said: dict[int, list[Any]] = {
+        1: [[5, 0], [5, 0], [7, 1]],
+        2: [[3, 0], [3, 2], [1, 0], [-4, 2]],
+        3: [[1 << 63, 0], [1 << 63, 0]],
+        4: [[1 << 63, 0]],
+    }
+    counts = []
+    for incarnation, losses in said.items():
+        for number, one in enumerate(losses):
+            before = relay._devices["ann"].check if number else 0
+            up = Up(incarnation, number, 0, -1, before=before, extras={"losses": {0: one}})
+            relay.frame(relay.position + 1, "ann", decode_up(encode_up(up)))
+            relay.flush()
+            relay = RelayState.restore(relay.snapshot(), relay.covered)
+        why = ("do not fit", "a full device dropped")
+        counts.append([relay.counts[f"rows of gps[ann] that {what}"] for what in why])
+    assert counts == [[7, 1], [10, 3], [(1 << 32) + 10, 3], [(2 << 32) + 10, 3]]
 
 
 def test_a_relay_lets_nothing_pass_that_would_break_a_place() -> None:

@@ -182,10 +182,40 @@ def test_a_clock_that_is_set_forward_lets_go_of_no_frame(
     box.commit([Effects(freed=3)])
     box.prune()
     assert frames_of(box) == [0, 1, 2, 3, 4, 5]
-    now[0] += 9.5
+    now[0] += 8.5
     box.commit([Effects(freed=4)])
     box.prune()
     assert frames_of(box) == [1, 2, 3, 4, 5]  # 1 was acknowledged 10.5 open seconds before 4
+    box.close()
+
+
+@pytest.mark.parametrize("end", ["closed", "killed after pruning"])
+def test_the_time_of_many_short_runs_adds_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """Each is acknowledged at its very beginning, and runs on for three seconds."""
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    for run in range(6):
+        box = Outbox(tmp_path, release_after=10.0)
+        box.commit([Effects(frames=[(run, b"frame")])])
+        box.commit([Effects(freed=run)])
+        now[0] += 3
+        if end == "closed":
+            box.close()
+        else:
+            box.prune()
+            box._base.close()
+        now[0] = 7.0  # the machine starts anew
+    box = Outbox(tmp_path, release_after=10.0)
+    box.prune()
+    assert frames_of(box) == [1, 2, 3, 4, 5]  # 0 and 1 were acknowledged 15 and 12 s before 5
+    box.commit([Effects(again=True)])  # which takes back all acknowledgements, and no time
+    box.close()
+    box.close()  # a second time does no harm
+    box = Outbox(tmp_path, release_after=10.0)
+    box.commit([Effects(freed=5)])
+    assert box._base.execute("SELECT max(acked) FROM frames").fetchone() == (18.0,)
     box.close()
 
 

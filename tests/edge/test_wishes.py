@@ -253,6 +253,27 @@ def test_no_view_begins_or_ends_while_it_is_not_sure_that_a_device_left(tmp_path
     assert hub.running == {0: "cloud", 1: "cloud"}
 
 
+def test_a_view_of_a_device_that_may_have_left_waits_for_it_to_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs on as it is, and what is asked for is not tried again every second."""
+    hub = Hub(tmp_path)
+    hub.ask(FIRST, SECOND)
+    hub.turn()
+    tried = []
+    add = hub.keeper.add
+    monkeypatch.setattr(hub.keeper, "add", lambda *given: (tried.append(given), add(*given)))
+    slower = replace(SECOND, shares=(0.5, 0.25))
+    hub.ask(FIRST, slower)
+    hub.keeper.without({"cem": False})
+    for _ in range(5):
+        hub.now += 1
+        hub.steered._decide(hub.cloud, hub.now)
+    assert len(tried) == 1 and hub.keeper.next_entry() is None
+    hub.turn()
+    assert hub.running == {0: "cloud", 2: "cloud"} and hub.book.views[2] == slower
+
+
 def test_a_view_with_other_shares_ends_and_begins_anew_where_it_is(tmp_path: Path) -> None:
     """The shares may come from a column of the reference table."""
     hub = Hub(tmp_path)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import pwd
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -16,8 +20,9 @@ from pyspark.sql import Row
 import anabranch as ab
 from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.flow.delivery import Progress, is_new, refuse_other_columns
+from anabranch.flow.jdbc import jdbc_address, with_own_files
 from anabranch.flow.zones import in_utc
-from anabranch.spark.sinks.iceberg_table import _kept, _newest
+from anabranch.spark.sinks.iceberg_table import IcebergTable, _kept, _newest
 from anabranch.spark.sinks.kafka_topic import KafkaTopic, _Transaction
 from anabranch.spark.sinks.parquet_folder import ParquetFolder
 from anabranch.spark.sinks.postgres_table import PostgresTable, postgres_type
@@ -233,6 +238,23 @@ def test_the_newest_summary_of_an_app_counts() -> None:
     assert _kept("c", {}) == _kept("a", {"anabranch.a": "*********(redacted)"}) == []
 
 
+@pytest.mark.parametrize("name", ["spark.wap.branch", "spark.wap.id"])
+def test_iceberg_is_written_by_spark_on_its_main_branch_alone(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Where a batch that comes again is looked for."""
+    settings = {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}
+    session: Any = SimpleNamespace(conf=settings)
+    target = IcebergTable("lake.news.rows", {})
+    monkeypatch.setattr(target, "driver_problem", lambda: None)
+    assert given(target, "spark")._way(session) == "spark"
+    assert given(target)._way(session) is None
+    settings[name] = "audit"
+    with pytest.raises(InvalidCall, match=f"via='spark': the session sets {name}, .*unset {name}"):
+        given(target, "spark")._way(session)
+    assert given(target)._way(session) == given(target, "driver")._way(session) == "driver"
+
+
 def test_records_of_kafka_are_the_same_either_way() -> None:
     """A null value is a tombstone: it deletes its key in a compacted topic."""
     given: list[tuple[bytes | None, bytes | None]] = [
@@ -269,8 +291,11 @@ def test_postgres_types_and_addresses() -> None:
 SAFE = "host=a,b port=5432,5433 dbname=d user=me password='p w&x' sslmode=verify-full "
 
 
-def test_executors_connect_to_postgres_as_the_driver_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executors_connect_to_postgres_as_the_driver_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip("psycopg")
+    monkeypatch.setenv("HOME", str(tmp_path))
     dsn = SAFE + "sslrootcert=/ca.pem options='-c search_path=x' application_name=n"
     assert PostgresTable(dsn, "t", None).url == (
         "jdbc:postgresql://a:5432,b:5433/d?user=me&password=p%20w%26x&sslmode=verify-full"
@@ -278,10 +303,49 @@ def test_executors_connect_to_postgres_as_the_driver_does(monkeypatch: pytest.Mo
     )
     monkeypatch.setenv("PGSSLMODE", "verify-full")
     monkeypatch.setenv("PGPORT", "7")
-    url = "jdbc:postgresql://db:7/?sslmode=verify-full"
-    assert PostgresTable("host=db", "t", None).url == url
+    me = quote(pwd.getpwuid(os.geteuid()).pw_name)  # whatever USER says
+    monkeypatch.setenv("USER", "somebody")
+    url = f"jdbc:postgresql://db:7/?user={me}&sslmode="
+    assert PostgresTable("host=db", "t", None).url == f"{url}verify-full"
+    monkeypatch.delenv("PGSSLMODE")
+    monkeypatch.setenv("PGREQUIRESSL", "1")
+    assert PostgresTable("host=db", "t", None).url == f"{url}require"
+    assert PostgresTable("host=db sslmode=disable", "t", None).url == f"{url}disable"
+    monkeypatch.setenv("PGUSER", "you")
+    assert "?user=you&" in str(PostgresTable("host=db", "t", None).url)
+    (tmp_path / ".postgresql").mkdir()
+    (tmp_path / ".postgresql/root.crt").touch()
+    assert "sslmode=verify-ca&sslrootcert=" in str(PostgresTable("host=db", "t", None).url)
     monkeypatch.setenv("PGSSLCRL", "/revoked.pem")
     assert PostgresTable("host=db", "t", None).url is None
+
+
+def test_files_that_the_driver_takes_by_itself_are_said_to_java(tmp_path: Path) -> None:
+    """They make a connection check who answers: that of executors must not be less safe."""
+    folder = tmp_path / ".postgresql"
+    folder.mkdir()
+    authorities, revoked = folder / "root.crt", folder / "root.crl"
+    required = {"host": "db", "sslmode": "require"}
+    revoked.touch()
+    assert with_own_files(required, tmp_path) == required  # it is not read
+    authorities.touch()
+    found = with_own_files(required, tmp_path)
+    assert found == {**required, "sslrootcert": str(authorities), "sslcrl": str(revoked)}
+    assert jdbc_address(found) == (None, ["sslcrl"])
+    revoked.unlink()
+    address, _ = jdbc_address(with_own_files(required, tmp_path))
+    assert address is not None and "sslmode=verify-ca&sslrootcert=" in address
+    own = {**required, "sslrootcert": "/ca.pem"}
+    assert with_own_files(own, tmp_path) == own
+    for mode in ({}, {"sslmode": "prefer"}, {"sslmode": "disable"}):
+        assert with_own_files({"host": "db", **mode}, tmp_path) == {"host": "db", **mode}
+
+
+def test_what_older_drivers_of_java_leave_out_unsaid_is_refused() -> None:
+    for name, value in (("channel_binding", "require"), ("sslnegotiation", "direct")):
+        assert jdbc_address({"host": "db", name: value}) == (None, [f"{name}={value}"])
+    for name, value in (("channel_binding", "prefer"), ("sslnegotiation", "postgres")):
+        assert jdbc_address({"host": "db", name: value}) == ("jdbc:postgresql://db:5432/", [])
 
 
 UNKNOWN = {
@@ -290,6 +354,7 @@ UNKNOWN = {
     "target_session_attrs=standby": "target_session_attrs=standby",
     "requirepeer=me sslcertmode=require": "requirepeer, sslcertmode",
     "hostaddr=10.0.0.1": "hostaddr",
+    "channel_binding=require": "channel_binding=require",
 }
 
 

@@ -272,6 +272,8 @@ def test_which_commits_of_a_delta_table_stand() -> None:
     written = [commit(version, version) for version in range(5)]
     assert found(4, *written, commit(5)) == Progress(4, "q", "offsets=b4")
     assert found(9, *written) is None
+    nameless = {"version": 5, "userMetadata": None}  # a commit that does not say what it did
+    assert found(4, *written, nameless) == Progress(4, "q", "offsets=b4")
     assert found(2, *written, commit(5, to=2)) == Progress(2, "q", "offsets=b2")
     with pytest.raises(StateMismatch, match="restored to version 2"):
         found(3, *written, commit(5, to=2), commit(6))
@@ -281,8 +283,12 @@ def test_which_commits_of_a_delta_table_stand() -> None:
     undone = [commit(5, to=2), commit(6, to=4)]
     assert found(4, *written, *undone) == Progress(4, "q", "offsets=b4")
     by_time = {**commit(5), "operation": "RESTORE", "operationParameters": {"version": None}}
-    with pytest.raises(StateMismatch, match="restored to an older version"):
+    unsure = "it is not known whether the batch is still there"
+    with pytest.raises(StateMismatch, match=f"restored to an older version: {unsure}"):
         found(4, *written, by_time)
+    # Its own commit is not among those that are left.
+    with pytest.raises(StateMismatch, match=f"restored to version 2: {unsure}"):
+        found(9, *written, commit(5, to=2))
 
 
 # ---------------------------------------------------------------- by the executors

@@ -25,6 +25,7 @@ __all__ = ["DeltaFolder"]
 _SAID = "userMetadata"  # as Delta's jar calls it, in commits of both
 _COMMITS = 1000
 """So many of the newest commits are searched for a batch that comes again."""
+_UNKNOWN = -1  # the version that a table was restored to, if by a time
 
 
 class DeltaFolder(Target):
@@ -150,18 +151,28 @@ def _noted(batch: Batch, history: Iterable[Mapping[str, Any]]) -> Progress | Non
         if (app, number) == (batch.app, str(batch.number)):
             if standing:
                 return Progress.noted(batch.number, origin)
-            place = f"version {newest}" if newest != -1 else "an older version"
-            raise StateMismatch(
-                f"app={batch.app!r} has written batch {batch.number}, and the table was restored "
-                f"to {place}, from before it: Delta's note of an app's newest batch does "
-                "not go back with the rows. Continue under a new app="
-            )
-        if standing and commit["operation"] == "RESTORE":
+            raise _restored(batch, newest, newest != _UNKNOWN)
+        if standing and commit.get("operation") == "RESTORE":
             # By a time, it does not say to which version, so that no earlier commit is known to
             # stand.
             to = str((commit.get("operationParameters") or {}).get("version"))
-            newest = int(to) if to.isdecimal() else -1
+            newest = int(to) if to.isdecimal() else _UNKNOWN
+    if newest is not None:  # the commit is older than all that are left, or were looked at
+        raise _restored(batch, newest, False)
     return None
+
+
+def _restored(batch: Batch, version: int | None, sure: bool) -> StateMismatch:
+    """What to say of a batch whose rows were taken back, or if that is not `sure` may have been."""
+    place = "an older version" if version == _UNKNOWN else f"version {version}"
+    done = f"app={batch.app!r} has written batch {batch.number}, and the table was restored to "
+    why = "Delta's note of an app's newest batch does not go back with the rows"
+    if sure:
+        return StateMismatch(f"{done}{place}, from before it: {why}. Continue under a new app=")
+    return StateMismatch(
+        f"{done}{place}: it is not known whether the batch is still there, for {why}. Delete "
+        "the rows of the batch if they are there, and continue under a new app="
+    )
 
 
 def _words_of(said: str | None) -> tuple[str, str, str]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["IcebergTable"]
 
 _APP, _BATCH, _QUERY = "anabranch.app", "anabranch.batch", "anabranch.query"
+_STAGED = ("spark.wap.branch", "spark.wap.id")
+"""Settings by which Iceberg's jar commits beside the main branch, where no batch is looked for."""
 _WIDER = {"tinyint": "int", "smallint": "int"}
 
 
@@ -43,6 +45,13 @@ class IcebergTable(Target):
 
     def spark_problem(self, spark: SparkSession) -> str | None:
         setting = f"spark.sql.catalog.{self.catalog}"
+        staged = [name for name in _STAGED if spark.conf.get(name, "")]
+        if staged:
+            names = " and ".join(staged)
+            return (
+                f"the session sets {names}, by which rows do not go to the table's main branch, "
+                f"where a batch that comes again is looked for: unset {names}, or give via='driver'"
+            )
         if spark.conf.get(setting, ""):
             return None
         return (

@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import StateMismatch
 from anabranch.flow.delivery import Progress
-from anabranch.flow.jdbc import jdbc_address
+from anabranch.flow.jdbc import jdbc_address, with_own_files
 from anabranch.spark.frames import JSON_FORM, by_name
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
@@ -146,8 +147,9 @@ class PostgresTable(Target):
         return None
 
     def _given(self) -> dict[str, str]:
-        """What the driver's library connects by: dsn, and what the environment sets beside it.
+        """What the driver's library connects by: dsn, and what it finds beside it.
 
+        That is the environment, the user of the system, and files in that user's folder.
         Executors have another environment, and may run as another user of their system.
         """
         from psycopg import pq
@@ -155,10 +157,9 @@ class PostgresTable(Target):
 
         given = {name: str(value) for name, value in conninfo_to_dict(self.dsn).items()}
         for option in pq.Conninfo.get_defaults():
-            name = option.keyword.decode()
-            if option.envvar and (value := os.environ.get(option.envvar.decode())):
-                given.setdefault(name, value)
-        return given
+            if option.val and option.val != option.compiled:
+                given.setdefault(option.keyword.decode(), option.val.decode())
+        return with_own_files(given, Path(os.path.expanduser("~")))
 
 
 class _Table(Writer):
