@@ -39,8 +39,9 @@ from anabranch.flow.blocks import encode_batch
 from anabranch.flow.cache import CACHE
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.folders import absolute
+from anabranch.flow.pieces import Pieces
 from anabranch.flow.process import freeze_imports, single_threaded
-from anabranch.flow.stored import in_parts, place_of, restored, stored
+from anabranch.flow.stored import restored, stored
 from anabranch.spark.follow_tables import SIDES
 from anabranch.spark.processor import Processor
 from anabranch.spark.quiet import hush_server
@@ -123,7 +124,7 @@ class Bucket:
     def begin(self, handle: StatefulProcessorHandle, head: Any, pieces: Any) -> None:
         """Take up the state of a task."""
         freeze_imports()
-        self._head, self._pieces = head, pieces
+        self._head, self._pieces = head, Pieces(pieces)
         query, self._batch, _, _ = place()
         self._owner = f"{query} follow {self.cloud.control}"
         self._log, self._book = PlacementLog(self.cloud.control), Book()
@@ -212,27 +213,18 @@ class Bucket:
         cached: _Remembered | None = CACHE.take(notes.token)
         if cached is not None:
             return cached
-        parts = [self._piece(place_of(_EVALUATOR, part)) for part in range(notes.parts)]
-        blob = bytes(unpack(restored(b"".join(parts)))[0]["evaluator"])
+        data = self._pieces.read(_EVALUATOR, notes.parts, "an evaluator")
+        blob = bytes(unpack(restored(data))[0]["evaluator"])
         return _Remembered(Evaluator.restore(blob), len(blob))
 
     def _write(self, evaluator: Evaluator, notes: _Notes) -> _Remembered:
         """Store the evaluator, and what is noted beside it."""
         blob = evaluator.snapshot()
-        parts = in_parts(stored(pack({"evaluator": blob})))
-        for part, piece in enumerate(parts):
-            self._pieces.updateValue((place_of(_EVALUATOR, part),), (piece,))
-        for part in range(len(parts), notes.parts):
-            self._pieces.removeKey((place_of(_EVALUATOR, part),))
-        notes.parts, notes.token = len(parts), secrets.token_hex(8)
+        data = stored(pack({"evaluator": blob}))
+        notes.parts = self._pieces.write(_EVALUATOR, data, had=notes.parts)
+        notes.token = secrets.token_hex(8)
         self._head.update((pack({}, asdict(notes)),))
         return _Remembered(evaluator, len(blob))
-
-    def _piece(self, number: int) -> bytes:
-        found = self._pieces.getValue((number,))
-        if found is None:
-            raise StateMismatch(f"piece {number} is listed but not in the state store")
-        return bytes(found[0])
 
     def _send(
         self, bucket: int, returned: list[tuple[int, Results]], notes: _Notes, newest: int
@@ -250,7 +242,7 @@ class Bucket:
 
     def _sent(self, number: int) -> tuple[float, int, Output]:
         """One piece of what went to devices: when, by which frame, and what."""
-        parts, about = unpack(self._piece(number))
+        parts, about = unpack(self._pieces.read(number))
         return about["at"], about["frame"], decode_output(bytes(parts["results"]))
 
     def _kept(self, notes: _Notes) -> list[tuple[int, Results]]:
@@ -265,7 +257,7 @@ class Bucket:
         """
         now = time.time()
         while notes.first < notes.next and notes.oldest < now - KEPT:
-            self._pieces.removeKey((notes.first,))
+            self._pieces.remove(notes.first)
             notes.first += 1
             notes.oldest = self._sent(notes.first)[0] if notes.first < notes.next else now
         if notes.first == notes.next:
@@ -273,7 +265,7 @@ class Bucket:
         for frame, one in returned:
             results = encode_output(Output(0, (one,)))
             piece = pack({"results": results}, {"at": now, "frame": frame})
-            self._pieces.updateValue((notes.next,), (piece,))
+            self._pieces.put(notes.next, piece)
             notes.next += 1
 
 

@@ -33,7 +33,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block, encode_batch
 from anabranch.flow.cache import CACHE
 from anabranch.flow.forms import in_stored_form
@@ -49,10 +48,11 @@ from anabranch.flow.kernel import (
     check_settings,
     owner_of,
 )
+from anabranch.flow.pieces import Pieces
 from anabranch.flow.process import freeze_imports, single_threaded
 from anabranch.flow.rejects import Rejecting, accepted
 from anabranch.flow.slices import Slice, Slices
-from anabranch.flow.stored import in_parts, place_of, restored, stored
+from anabranch.flow.stored import restored, stored
 from anabranch.plans.current import CurrentPlans
 from anabranch.plans.routing import LivePlans
 from anabranch.spark.job_progress import show_jobs
@@ -135,7 +135,7 @@ class StreamWorker:
     def begin(self, handle: StatefulProcessorHandle, head: Any, pieces: Any) -> None:
         """Take up the state of a task."""
         freeze_imports()
-        self._handle, self._head, self._pieces = handle, head, pieces
+        self._handle, self._head, self._pieces = handle, head, Pieces(pieces)
         self._settings = dict(self.job.settings)
         self._task = place()
         self._owner = owner_of(self.job, self._task[0])
@@ -214,27 +214,16 @@ class StreamWorker:
             cached.renew(kernel)
             return cached
         if token:
-            found = self._pieces.getValue((_SNAPSHOT,))
-            if found is None:
-                raise StateMismatch("a snapshot is listed but not in the state store")
-            kernel.restore(bytes(found[0]))
+            kernel.restore(self._pieces.read(_SNAPSHOT, name="a snapshot"))
         return kernel
 
     def _fetch(self, entry: Slice) -> Block:
         block: Block | None = CACHE.get(entry.token)
         if block is None:
-            block = Block.decode(restored(self._read(entry)))
+            data = self._pieces.read(entry.number, entry.parts, f"slice {entry.number}")
+            block = Block.decode(restored(data))
             self._remember(entry, block)
         return block
-
-    def _read(self, entry: Slice) -> Any:
-        parts = []
-        for part in range(entry.parts):
-            found = self._pieces.getValue((place_of(entry.number, part),))
-            if found is None:
-                raise StateMismatch(f"slice {entry.number} is listed but not in the state store")
-            parts.append(found[0])
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _remember(self, entry: Slice, block: Block) -> None:
         expires = entry.last + self.job.stays[entry.side]
@@ -258,18 +247,15 @@ class StreamWorker:
     def _write(self, kernel: Kernel, now: int) -> None:
         slices, batch = kernel.slices, self._task[1]
         for entry in slices.dropped:
-            for part in range(entry.parts):
-                self._pieces.removeKey((place_of(entry.number, part),))
+            self._pieces.remove(entry.number, range(entry.parts))
             CACHE.forget(entry.token)
         for entry, block in slices.added.values():
-            pieces = in_parts(stored(block.encode(small=self.job.small)))
-            for part, piece in enumerate(pieces):
-                self._pieces.updateValue((place_of(entry.number, part),), (piece,))
-            slices.laid(entry.number, len(pieces))
+            data = stored(block.encode(small=self.job.small))
+            slices.laid(entry.number, self._pieces.write(entry.number, data))
             self._remember(entry, block)
         snapshot = kernel.snapshot()
         if snapshot is not None:
-            self._pieces.updateValue((_SNAPSHOT,), (snapshot,))
+            self._pieces.put(_SNAPSHOT, snapshot)
             slices.notes.token = secrets.token_hex(8)
         self._head.update((slices.head(),))
         slices.written()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,43 +26,13 @@ from anabranch.flow.cache import CACHE
 from anabranch.spark import follow_stream
 from anabranch.spark.follow_stream import Bucket, Cloud
 from anabranch.spark.processor import Processor
+from tests.spark.states import Map, Value
 
 SCHEMA = pa.schema([("view", pa.string()), ("left_n", pa.int64()), ("place", pa.string())])
 NEAR = Definition("near", "pairs", (10, 10), None, deliver=("cloud", "inputs"))
 HOSTED = Hosted(0, View("near(ann,bob)", "near", (0, 1)), (Boundary(0, "cloud"),))
 STREAMS = tuple((k, Stream(f"gps[{who}]", who, {})) for k, who in enumerate(["ann", "bob"]))
 BEGIN = Directive(0, True, STREAMS, (NEAR,), (HOSTED,))
-
-
-class Value:
-    """A value in Spark's state."""
-
-    def __init__(self) -> None:
-        self.value: Any = None
-
-    def get(self) -> Any:
-        return self.value
-
-    def update(self, value: Any) -> None:
-        self.value = value
-
-
-class Pieces:
-    """A map in Spark's state."""
-
-    def __init__(self) -> None:
-        self.values: dict[Any, Any] = {}
-        self.read = 0
-
-    def getValue(self, key: Any) -> Any:
-        self.read += 1
-        return self.values.get(key)
-
-    def updateValue(self, key: Any, value: Any) -> None:
-        self.values[key] = value
-
-    def removeKey(self, key: Any) -> None:
-        del self.values[key]
 
 
 class Up:
@@ -97,7 +66,7 @@ def up(monkeypatch: pytest.MonkeyPatch) -> Up:
 @pytest.fixture
 def bucket(tmp_path: Path) -> Bucket:
     made = Bucket(Cloud(SCHEMA, str(tmp_path), Broker("tls://hub:4222", None)))
-    made.begin(None, Value(), Pieces())  # type: ignore[arg-type]
+    made.begin(None, Value(), Map())  # type: ignore[arg-type]
     return made
 
 
@@ -172,17 +141,17 @@ def test_an_evaluator_is_read_back_only_where_another_process_wrote_it(
 ) -> None:
     """And an attempt that failed leaves nothing behind: the next one reads what was stored."""
     assert taken(bucket, 1, FIRST) == [(3, "cloud")]
-    assert taken(bucket, 2, Down(1, 6, -1)) == [] and bucket._pieces.read == 0
-    before = bucket._head.value, dict(bucket._pieces.values)
+    assert taken(bucket, 2, Down(1, 6, -1)) == [] and bucket._pieces._state.reads == 0
+    before = bucket._head.get(), Map(bucket._pieces._state)
     assert taken(bucket, 3, Down(2, 7, -1, (rows(0, 4, 101),))) == [(4, "cloud")]
-    bucket._head.value, bucket._pieces.values = before  # of an attempt that did not count
+    bucket._head.held, bucket._pieces._state = before  # of an attempt that did not count
     assert taken(bucket, 3, Down(2, 7, -1, (rows(0, 4, 101),))) == [(4, "cloud")]
-    assert bucket._pieces.read == 1
+    assert bucket._pieces._state.reads == 1
     elsewhere = Bucket(bucket.cloud)
-    elsewhere.begin(None, bucket._head, bucket._pieces)  # type: ignore[arg-type]
+    elsewhere.begin(None, bucket._head, bucket._pieces._state)  # type: ignore[arg-type]
     CACHE.disown(bucket._owner)
     assert taken(elsewhere, 4, Down(3, 8, -1, (rows(0, 5, 102),))) == [(5, "cloud")]
-    assert bucket._pieces.read == 2
+    assert bucket._pieces._state.reads == 2
 
 
 def test_a_large_evaluator_lies_in_parts(
@@ -195,7 +164,7 @@ def test_a_large_evaluator_lies_in_parts(
     assert taken(bucket, 2, SECOND) == [(4, "cloud")]
     monkeypatch.setattr(stored, "PART_BYTES", 1 << 19)
     assert taken(bucket, 3, Down(2, 7, -1)) == [] and bucket._noted().parts == 1
-    assert sorted(bucket._pieces.values) == [(0,), (1,), (2,)]  # it, and what was sent twice
+    assert sorted(bucket._pieces._state) == [(0,), (1,), (2,)]  # it, and what was sent twice
 
 
 def test_a_gap_is_named_on_one_line_first(

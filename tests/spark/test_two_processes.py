@@ -21,25 +21,10 @@ from anabranch.flow.hashing import worker_keys
 from anabranch.spark import operator
 from anabranch.spark.operator import StreamWorker
 from anabranch.testing import InProcess, prepare
+from tests.spark.states import Map, Value
 
 START = 1_700_000_000_000_000
 SCHEMA = pa.schema({"id": "int64", "ts": pa.timestamp("us", "UTC"), "x": "int64"})
-
-
-class Value:
-    held: Any = None
-
-    def get(self) -> Any:
-        return self.held
-
-    def update(self, value: Any) -> None:
-        self.held = value
-
-
-class Map(dict[Any, Any]):
-    getValue = dict.get  # noqa: N815
-    updateValue = dict.__setitem__  # noqa: N815
-    removeKey = dict.pop  # noqa: N815
 
 
 class Visits:
