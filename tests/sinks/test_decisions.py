@@ -370,6 +370,21 @@ def test_what_jdbc_cannot_be_given_is_named(setting: str) -> None:
     assert by_size._way(Session()) == "driver"  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("dsn", "why"),
+    [
+        ("news", 'missing "=" after "news"'),
+        ("host=db pasword=x", 'invalid connection option "pasword"'),
+        ("postgresql://db:54 32/news", "54 32"),
+    ],
+)
+@pytest.mark.parametrize("via", [None, "driver", "spark"])
+def test_a_dsn_that_is_none_is_named_at_the_call(dsn: str, why: str, via: str | None) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(InvalidCall, match=f"dsn must be an address of PostgreSQL, .*: .*{why}"):
+        ab.sinks.postgres(dsn, "t", app="a", via=via)
+
+
 def test_instants_in_utc_at_any_depth() -> None:
     zoned, utc = (pa.timestamp("us", zone) for zone in ("Asia/Tokyo", "UTC"))
 

@@ -141,10 +141,12 @@ def postgres(
         raise InvalidCall("sinks.postgres", [f"{wanted}, got {table!r}"])
     target = PostgresTable(dsn, table, jdbc)
     made = Sink(target, app, via, small)
-    if made.via == SPARK and target.driver_problem() is None:
-        problem = target.address_problem()
+    if target.driver_problem() is None:
+        problem = target.dsn_problem()
+        if problem is None and made.via == SPARK and (way := target.address_problem()):
+            problem = f"via='spark': {way}"
         if problem:
-            raise InvalidCall("sinks.postgres", [f"via='spark': {problem}"])
+            raise InvalidCall("sinks.postgres", [problem])
     return made
 
 

@@ -132,6 +132,18 @@ class PostgresTable(Target):
         """Where Spark writes to; None if that cannot be said."""
         return self.jdbc or jdbc_address(self._given())[0]
 
+    def dsn_problem(self) -> str | None:
+        """What is wrong with dsn, as far as it can be said without connecting."""
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+
+        try:
+            conninfo_to_dict(self.dsn)
+        except ProgrammingError as error:
+            wanted = "such as 'host=db user=me dbname=news' or 'postgresql://me@db/news'"
+            return f"dsn must be an address of PostgreSQL, {wanted}: {str(error).strip()}"
+        return None
+
     def address_problem(self) -> str | None:
         """Why executors cannot connect as the driver does; None if they can."""
         if self.jdbc:
