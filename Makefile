@@ -99,7 +99,7 @@ kills: setup
 	$(BIN)/python -m scripts.reliability.kills --kills $(or $(KILLS),100) $(if $(REPORT),--report $(REPORT))
 
 compat: setup
-	$(BIN)/python scripts/compat.py $(SPARK)
+	$(BIN)/python -m scripts.compat $(SPARK)
 
 wheel: setup
 	$(BIN)/python -m pytest tests/test_wheel.py

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["put"]
+__all__ = ["between", "put"]
+
+
+def between(page: str, mark: str) -> str:
+    r"""The lines between two marks of a page.
+
+    Examples
+    --------
+    >>> between("a\n<!-- news -->\nold\n<!-- /news -->\nb", "news")
+    'old\n'
+    """
+    return _split(page, mark)[1]
 
 
 def put(page: str, mark: str, text: str) -> str:
@@ -13,9 +24,15 @@ def put(page: str, mark: str, text: str) -> str:
     >>> put("a\n<!-- news -->\nold\n<!-- /news -->\nb", "news", "new")
     'a\n<!-- news -->\nnew\n<!-- /news -->\nb'
     """
+    before, _, after = _split(page, mark)
+    return f"{before}{text}\n{after}"
+
+
+def _split(page: str, mark: str) -> tuple[str, str, str]:
+    """What is before a part, with the mark; the part; and what is after it, with the other mark."""
     begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
     before, found, rest = page.partition(begin)
-    _, ended, after = rest.partition(end)
+    part, ended, after = rest.partition(end)
     if not (found and ended):
         raise ValueError(f"the page has no marks {begin.strip()} and {end}")
-    return f"{before}{begin}{text}\n{end}{after}"
+    return f"{before}{begin}", part, f"{end}{after}"

@@ -100,7 +100,9 @@ def table(result: Mapping[str, Any]) -> str:
         unit = " s" if of[0]["unit"] else ""
         sign = "at most" if of[0]["at_most"] else "at least"
         goal = "" if of[0]["target"] is None else f"{sign} {of[0]['target']:g}{unit}"
-        cells = " | ".join(f"{row['reached']:.2f}{unit}" for row in of)
+        cells = " | ".join(
+            f"{row['reached']:.2f}{unit}{', missed' if row['met'] is False else ''}" for row in of
+        )
         lines.append(f"| {what} | {goal} | {cells} |")
     read = result["details"]["runs"][0].get("read", [])
     beside = f", with {' and '.join(read)} of key frames" if read else ""

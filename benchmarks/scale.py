@@ -22,6 +22,7 @@ from typing import Any
 from anabranch.flow.pictures import COLOURS, paper, plain_number
 from benchmarks.correlate_kernel import one_core
 from benchmarks.correlate_spark import Bench
+from benchmarks.marked import put
 from benchmarks.measuring import Screen, machine
 from benchmarks.scale_costs import Cost, Spark, of_spark, of_verbs
 from benchmarks.scale_model import WORKLOADS, sustained
@@ -130,9 +131,7 @@ def write(found: Mapping[str, Any]) -> None:
     """Put both tables into the page, and draw the picture."""
     text = PAGE.read_text()
     for mark, made in (("rates", table(found["lines"])), ("costs", figures(found))):
-        head, _, rest = text.partition(f"<!-- {mark}: made by make scale -->\n")
-        tail = rest.partition("<!-- end -->")[2]
-        text = f"{head}<!-- {mark}: made by make scale -->\n{made}<!-- end -->{tail}"
+        text = put(text, mark, made.rstrip("\n"))
     PAGE.write_text(text)
     for dark in (False, True):
         draw(found["lines"], ROOT / f"docs/images/scale{'-dark' if dark else ''}.svg", dark)

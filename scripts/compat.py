@@ -1,7 +1,7 @@
 """Run the compatibility suite on every Spark version, and write down what was run.
 
 Makes an environment per version under ``.compat`` (kept from run to run), runs ``tests/compat`` in
-each, and writes the table of docs/compatibility.md. ``python scripts/compat.py 4.1`` runs one
+each, and writes the table of docs/compatibility.md. ``python -m scripts.compat 4.1`` runs one
 version and leaves the rows of the others as they are.
 """
 
@@ -15,6 +15,8 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+
+from benchmarks.marked import between, put
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/compatibility.md"
@@ -132,18 +134,14 @@ def written(text: str, rows: dict[str, list[str]]) -> str:
 
     Rows of before there was a column of commits say none.
     """
-    begin, end = "<!-- made by make compat -->\n", "<!-- end -->"
-    head, _, rest = text.partition(begin)
-    table, _, tail = rest.partition(end)
     kept = {
         ".".join(cells[0].split(".")[:2]): [*cells, ""][: len(HEADINGS)]
-        for line in table.splitlines()[2:]
+        for line in between(text, "compat").splitlines()[2:]
         if len(cells := [c.strip() for c in line.strip().strip("|").split("|")])
         in (len(HEADINGS), len(HEADINGS) - 1)
     }
     lines = [HEADINGS, ["---"] * len(HEADINGS), *(v for _, v in sorted((kept | rows).items()))]
-    made = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    return f"{head}{begin}{made}{end}{tail}"
+    return put(text, "compat", "\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 
 def main() -> int:

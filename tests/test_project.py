@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import anabranch
+from benchmarks.marked import between
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -84,7 +85,7 @@ def test_all_files_name_the_same_spark() -> None:
     matrix = re.search(r"spark: \[(.*)\]", read(".github/workflows/test.yml"))
     assert matrix is not None
     assert re.findall(r"4\.\d", matrix[1]) == versions == ["4.1", "4.2", "4.3"]
-    table = read("docs/compatibility.md").partition("<!-- made by make compat -->")[2]
+    table = between(read("docs/compatibility.md"), "compat")
     rows = re.findall(r"^\| (4\.\d)\.\d+ \|.*\| (\d+) of (\d+) \|", table, re.M)
     assert [row[0] for row in rows] == versions, "run `make compat`"
     # Skipped tests are counted too, and those that were added since a version was run.
@@ -186,7 +187,7 @@ def test_rows_of_compatibility_name_the_commit_that_was_run() -> None:
     from scripts.compat import HEADINGS, commit, written
 
     old = "| 4.1.4 |" + " x |" * 8
-    page = f"<!-- made by make compat -->\n| Spark |\n| --- |\n{old}\n<!-- end -->"
+    page = f"<!-- compat -->\n| Spark |\n| --- |\n{old}\n<!-- /compat -->"
     row = ["4.2.1", *["y"] * 8, commit()]
     made = written(page, {"4.2": row})
     assert made.splitlines()[3:5] == [f"{old}  |", f"| {' | '.join(row)} |"]

@@ -26,6 +26,7 @@ from anabranch.edge.wishes import Requests, Wishes
 from anabranch.testing.lab.lab import Lab
 from anabranch.testing.lab.results import CloudViews, expected
 from anabranch.testing.lab.workload import Workload
+from benchmarks.marked import put
 from benchmarks.origin import origin
 from papers.race.drawing import COLOURS, draw
 
@@ -34,7 +35,6 @@ RESULTS = HERE / "results" / "replanned.json"
 EVERY = 2.0  # seconds between readings
 WINDOW = 5.0  # seconds that rows of a result may be apart
 NEAR = 20.05  # a limit that no distance of places with one decimal meets
-BEGIN, END = "<!-- figure 13 -->", "<!-- end of figure 13 -->"
 _QUIET = 6.0  # seconds without a result after which all are there
 THEIRS = {"stay / before": 51 / 28, "new / before": 40 / 28, "new / stay": 40 / 51}
 
@@ -257,11 +257,7 @@ def _moves(moved: list[float]) -> str:
 
 def in_page(page: str, found: dict[str, Any]) -> str:
     """The page with the paragraph of a run in place of the one that it has."""
-    before, mark, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not mark or not end:
-        raise ValueError(f"the page must have {BEGIN} and {END} around what is said of figure 13")
-    return f"{before}{BEGIN}\n{paragraph(found)}\n{END}{after}"
+    return put(page, "figure 13", paragraph(found))
 
 
 def _sums(found: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -97,7 +97,7 @@ def test_the_news_are_as_measured() -> None:
 
 def test_each_seed_of_the_news_is_a_run_of_its_own() -> None:
     assert runs((7, 8, 9)) == {"seed 7": 7, "seed 8": 8, "seed 9": 9}
-    row = {"what": "a", "unit": "s", "target": 2.0, "at_most": True, "reached": 1.0}
+    row = {"what": "a", "unit": "s", "target": 2.0, "at_most": True, "reached": 1.0, "met": True}
     of = {
         "machine": {"cores": 2, "load_average_at_start": 0.5},
         "rows": [{**row, "section": name} for name in runs((7, 8))],
@@ -105,6 +105,9 @@ def test_each_seed_of_the_news_is_a_run_of_its_own() -> None:
     }
     assert "with words and concepts of key frames" in table(of)
     assert table(of).splitlines()[0].endswith("| goal | seed 7 | seed 8 |")
+    assert "| at most 2 s | 1.00 s | 1.00 s |" in table(of)
+    of["rows"][1].update(reached=2.5, met=False)
+    assert "| at most 2 s | 1.00 s | 2.50 s, missed |" in table(of)
 
 
 def test_a_part_of_a_page_needs_its_marks() -> None:
