@@ -24,6 +24,7 @@ import numpy as np
 
 from anabranch.edge.broker import running
 from anabranch.edge.copies import checksum
+from anabranch.edge.fetching import server
 from anabranch.edge.frames import Up, decode_up, encode_down, encode_up
 from anabranch.edge.hub import Hub
 from anabranch.edge.placements import Entry
@@ -162,7 +163,7 @@ def main() -> None:
         results[name] = {"fold": [folded(on_devices, rows) for rows in (1, 5)]}
         with tempfile.TemporaryDirectory() as folder:
             hub = Hub.create(Path(folder) / "hub", ["127.0.0.1"])
-            with running(hub) as broker:
+            with running(hub, program=server(print)) as broker:
                 assert broker.process is not None
                 story = served(hub, broker.address, broker.process.pid, on_devices)
                 results[name] |= asyncio.run(story)

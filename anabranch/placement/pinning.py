@@ -14,6 +14,7 @@ import numpy as np
 
 from anabranch.errors import InvalidCall
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, FREE, ViewGraph
+from anabranch.placement.rows import Pinned
 from anabranch.placement.tables import is_cost, is_id, listed
 
 __all__ = [
@@ -161,7 +162,7 @@ def pinned_graph(
     return with_usual_rates(found)
 
 
-def with_pins(graph: ViewGraph, pin: Mapping[Any, Any]) -> tuple[ViewGraph, np.ndarray]:
+def with_pins(graph: ViewGraph, pin: Mapping[Any, Any] | Pinned) -> tuple[ViewGraph, np.ndarray]:
     """The graph with some views pinned besides, and the numbers of those views.
 
     Examples
@@ -172,6 +173,8 @@ def with_pins(graph: ViewGraph, pin: Mapping[Any, Any]) -> tuple[ViewGraph, np.n
     ([-1], [0])
     """
     problems: list[str] = []
+    if isinstance(pin, Pinned):
+        return _with_places(graph, pin.views, pin.places, problems), pin.views
     pins = read_wishes(Wishes(pin=pin), problems).pins
     numbers = {graph.view_name(v): v for v in range(graph.views - graph.readers)} if pins else {}
     device = {graph.device_name(d): d for d in range(CLOUD, graph.devices)}
@@ -180,15 +183,22 @@ def with_pins(graph: ViewGraph, pin: Mapping[Any, Any]) -> tuple[ViewGraph, np.n
             problems.append(
                 f"pin names unknown {what} {listed(strange)}: there are {listed(known)}"
             )
+    views = np.array([] if problems else [numbers[view] for view in pins], np.int64)
+    places = np.array([] if problems else [device[place] for place in pins.values()], np.int32)
+    return _with_places(graph, views, places, problems), views
+
+
+def _with_places(
+    graph: ViewGraph, views: np.ndarray, places: np.ndarray, problems: list[str]
+) -> ViewGraph:
     if not problems:
-        views = np.array([numbers[view] for view in pins], np.int64)
         at = graph.pins.copy()
-        at[views] = [device[place] for place in pins.values()]
+        at[views] = places
         graph = replace(graph, fixed=at)
         problems += _heavy(graph)
     if problems:
         raise InvalidCall("replan", problems)
-    return graph, views
+    return graph
 
 
 def _heavy(graph: ViewGraph) -> list[str]:

@@ -27,6 +27,7 @@ from anabranch.placement.explaining import Explanation, explain
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
 from anabranch.placement.pinning import with_pins, with_usual_rates
 from anabranch.placement.reading import read_changes
+from anabranch.placement.rows import Pinned
 from anabranch.placement.tables import id_column, listed
 
 __all__ = ["Placement", "plan_graph"]
@@ -169,7 +170,9 @@ class Placement:
         return explain(self.graph, self.places, self._view_number(view))
 
     @renamed()
-    def replan(self, changes: Any = (), *, pin: Mapping[Any, Any] | None = None) -> Placement:
+    def replan(
+        self, changes: Any = (), *, pin: Mapping[Any, Any] | Pinned | None = None
+    ) -> Placement:
         """The best plan after some rates have changed, reusing what the changes do not touch.
 
         Parameters
@@ -207,13 +210,8 @@ class Placement:
         failed = _numbers(devices, known)
         if (failed < 0).any():
             names = [d for d, k in zip(devices, failed, strict=True) if k < 0]
-            raise InvalidCall(
-                "without",
-                [
-                    f"unknown devices {listed(names)}: the plan has {listed(known)}; name each by "
-                    "itself, as in without(a, b)"
-                ],
-            )
+            problem = f"unknown devices {listed(names)}: the plan has {listed(known)}; name each by"
+            raise InvalidCall("without", [f"{problem} itself, as in without(a, b)"])
         lost = self.graph.views_over(failed)
         touched = np.union1d(self.graph.devices_below(lost), failed)
         graph, number = self.graph.without_views(lost)
@@ -266,9 +264,8 @@ class Placement:
     def _view_number(self, view: Any) -> int:
         at = int(_numbers([view], self._view_names())[0])
         if at < 0:
-            raise InvalidCall(
-                "explain", [f"no view {view!r}; the plan has {listed(self._view_names())}"]
-            )
+            there = listed(self._view_names())
+            raise InvalidCall("explain", [f"no view {view!r}; the plan has {there}"])
         return at
 
     def _view_names(self) -> Any:

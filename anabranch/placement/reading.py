@@ -12,6 +12,7 @@ from anabranch.errors import InvalidCall
 from anabranch.flow.process import njit
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
 from anabranch.placement.pinning import Wishes, declare, pinned_graph, read_wishes, unknown_views
+from anabranch.placement.rows import RateChanges
 from anabranch.placement.tables import (
     COLUMNS,
     SHOWN,
@@ -180,6 +181,8 @@ def _nodes(
 
 def read_changes(graph: ViewGraph, changes: Any) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the graph and their new rates, from a table like the one it was read from."""
+    if isinstance(changes, RateChanges):
+        return changes.rows, changes.rates
     problems: list[str] = []
     table = read_table(changes, COLUMNS, "changes", problems)
     if table is None:

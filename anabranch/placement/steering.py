@@ -15,17 +15,14 @@ import numpy as np
 
 from anabranch.placement.call import place
 from anabranch.placement.cost import link_costs
-from anabranch.placement.graph import CLOUD_NAME
+from anabranch.placement.graph import CLOUD, CLOUD_NAME
+from anabranch.placement.needs import ADOPTION, MovePrices, Needs
 from anabranch.placement.placement import Placement
+from anabranch.placement.rows import RateChanges
 from anabranch.placement.switching import Move, Switcher
 
 __all__ = ["Decision", "Running", "Steering"]
 
-_DEFINITION = 280.0
-"""Bytes that a move costs for each of its two places that is a device: what that place and the
-other source are told when it begins and when it is over."""
-_ADOPTION = 0.5
-"""Seconds until all sources have adopted an entry: 0.2 as a rule at 80 ms there and back."""
 _LONGEST = 600.0
 """Seconds of a window of a view that may leave the cloud.
 
@@ -106,11 +103,14 @@ class Steering:
         self._pin = dict(pin or {})
         self._reported: dict[str, dict[float, float]] = {}
         self._used: dict[str, dict[float, float]] = {}  # the reports that the plan is made of
+        self._given: list[Running] = []
         self._views: dict[str, Running] = {}
         self._at: dict[str, str] = {}  # the places of views that run
-        self._recent: list[Running] = []  # those that are moving, or have moved
+        self._recent: dict[str, Running] = {}  # those that are moving, or have moved
         self._homes: dict[str, str] = {}
         self._switcher: Switcher | None = None
+        self._needs: Needs | None = None  # of the graph of the plan
+        self._prices = MovePrices()
         self._now: float | None = None
 
     def report(self, stream: str, rates: Mapping[float, float]) -> None:
@@ -142,7 +142,9 @@ class Steering:
         offline
             Devices that are not there.
         """
-        before, self._views = self._views, {view.name: view for view in views}
+        before, given = self._views, list(views)
+        if given != self._given:  # as a rule, and quickly: they are the same objects
+            self._given, self._views = given, {view.name: view for view in given}
         same = self._is_alike(before) and self._homes == dict(homes)
         elapsed, self._now = 0.0 if self._now is None else max(now - self._now, 0.0), now
         if not self._views:
@@ -152,14 +154,15 @@ class Steering:
         changes = self._changed()
         at = self._at
         forced = self._follow(at, same)
-        assert self._switcher is not None
+        assert self._switcher is not None and self._needs is not None
         hold = self._held(now, offline)
         places = self._switcher.places
-        moves = self._switcher.observe(self._rates(changes) if same else [], elapsed, hold=hold)
+        moves = self._switcher.observe(self._news(changes) if same else [], elapsed, hold=hold)
         begun = self._begun(at) if len(at) < len(self._views) else []
         if not forced and not moves:
             return begun
-        return begun + [one for one in self._moved(forced + moves, places) if one.view not in hold]
+        stuck = {self._needs.names[v] for v in hold.tolist()}
+        return begun + [one for one in self._moved(forced + moves, places) if one.view not in stuck]
 
     def _is_alike(self, before: Mapping[str, Running]) -> bool:
         """Whether views are there for which the plan was made: over the same rows.
@@ -167,33 +170,43 @@ class Steering:
         A window counts as well: one that is long stays in the cloud.
         """
         views = self._views
-        if before == views:  # as a rule, and quickly: most are the same objects
+        if before is views:
             return True
-        running = [view for view in views.values() if view.place is not None]
-        self._at = {view.name: view.place for view in running if view.place is not None}
-        self._recent = [one for one in running if not one.has_moved or one.since > -math.inf]
-        if before.keys() != views.keys():
-            return False
-        pairs = ((before[name], view) for name, view in views.items())
-        return all(_demand(old) == _demand(new) for old, new in pairs if old is not new)
+        same = before.keys() == views.keys()
+        if not same:
+            self._at, self._recent = {}, {}
+        changed = [one for name, one in views.items() if not same or before[name] is not one]
+        for view in changed:
+            if view.place is None:
+                self._at.pop(view.name, None)
+            else:
+                self._at[view.name] = view.place
+            if view.place is not None and (not view.has_moved or view.since > -math.inf):
+                self._recent[view.name] = view
+            else:
+                self._recent.pop(view.name, None)
+        return same and all([_demand(before[one.name]) == _demand(one) for one in changed])
 
     def _moved(self, moves: list[Move], places: np.ndarray) -> list[Decision]:
         """Moves with their causes; `places` are those before them."""
-        assert self._switcher is not None
-        graph = self._switcher.best.graph
+        assert self._switcher is not None and self._needs is not None
+        graph, number = self._switcher.best.graph, self._needs.number
         saved = {
             "cost": float(link_costs(graph, places).sum()),
             "predicted": self._switcher.cost,
         }
-        number = {name: v for v, name in enumerate(self._switcher.location)}
         moved: list[Decision] = []
-        for move in moves:
+        device = {graph.device_name(d): d for d in range(graph.devices)}
+        ends = [[device.get(p, CLOUD) for p in (one.origin, one.target)] for one in moves]
+        views = np.array([number[one.view] for one in moves])
+        prices = self._prices.of(graph, views, *np.array(ends).T).tolist()
+        for move, price in zip(moves, prices, strict=True):
             saves = None
             if len(moved) < _TOLD:
                 back = self._switcher.places.copy()
                 back[number[move.view]] = places[number[move.view]]
                 saves = float(link_costs(graph, back).sum()) - saved["predicted"]
-            moved.append(self._explained(move, saved, saves))
+            moved.append(self._explained(move, price, saved, saves))
         return moved
 
     def _begun(self, at: Mapping[str, str]) -> list[Decision]:
@@ -222,14 +235,18 @@ class Steering:
         largest = max(known)
         return known[largest] * share / largest if largest else 0.0
 
-    def _rates(self, streams: Collection[str]) -> list[tuple[str, str, float]]:
-        """What views need of some streams: (view, stream, bytes per second)."""
+    def _rates(self) -> list[tuple[str, str, float]]:
+        """What views need of all streams: (view, stream, bytes per second)."""
         return [
             (view.name, stream, self._rate(stream, share))
-            for view in (self._views.values() if streams else ())
+            for view in self._views.values()
             for stream, share in zip(view.inputs, view.shares, strict=True)
-            if stream in streams
         ]
+
+    def _news(self, streams: Collection[str]) -> RateChanges:
+        """What views need by now of streams of which they needed something else."""
+        assert self._needs is not None
+        return self._needs.changes({one: self._used.get(one, _UNKNOWN) for one in streams})
 
     def _changed(self) -> set[str]:
         """Streams whose report differs by over 20 % from the one in use, and is used from now on.
@@ -242,8 +259,10 @@ class Steering:
             if report == used:
                 continue
             if report.keys() != used.keys() or any(
-                abs(rate - used[share]) > _CHANGED * max(used[share], rate)
-                for share, rate in report.items()
+                [
+                    abs(rate - used[share]) > _CHANGED * max(used[share], rate)
+                    for share, rate in report.items()
+                ]
             ):
                 self._used[stream] = report
                 found.add(stream)
@@ -259,19 +278,24 @@ class Steering:
         long = {name: CLOUD_NAME for name, view in self._views.items() if view.window > _LONGEST}
         pin = long | {view: where for view, where in self._pin.items() if view in self._views}
         read = {stream for view in self._views.values() for stream in view.inputs}
+        homes = {stream: device for stream, device in self._homes.items() if stream in read}
         plan = place(
-            self._rates(read),
-            {stream: device for stream, device in self._homes.items() if stream in read},
-            _known(up, self._homes),
-            _known(down, self._homes),
+            self._rates(),
+            homes,
+            _known(up, homes),
+            _known(down, homes),
             pin=pin,
         )
+        self._needs = Needs(plan.graph, self._views)
+        windows = [self._views[name].window for name in self._needs.names]
+        self._prices.windows = np.array(windows)
         if self._switcher is None:
-            self._switcher = Switcher(plan, self._price, min_saving=0.05)
+            self._switcher = Switcher(plan, self._prices, min_saving=0.05)
         return self._switcher.adopt(plan, at)
 
-    def _held(self, now: float, offline: Collection[str]) -> list[str]:
-        """Views that cannot move now."""
+    def _held(self, now: float, offline: Collection[str]) -> np.ndarray:
+        """Numbers of views that cannot move now."""
+        assert self._needs is not None
         stuck = {
             stream
             for stream, home in self._homes.items()
@@ -279,30 +303,14 @@ class Steering:
         }
         held = [
             view.name
-            for view in self._recent
+            for view in self._recent.values()
             # Else its rows are sent twice no more.
-            if not view.has_moved or now - view.since < view.window + _ADOPTION
+            if not view.has_moved or now - view.since < view.window + ADOPTION
         ]
         if stuck:
             views = self._views
             held += [name for name in self._at if not stuck.isdisjoint(views[name].inputs)]
-        return held
-
-    def _price(self, name: str, origin: str, target: str) -> float:
-        """What a move sends more than staying would, while the old place is served as before.
-
-        That is definitions, and the rows for the new place until the two no longer overlap.
-        """
-        view = self._views[name]
-        more = 0.0
-        for stream, share in zip(view.inputs, view.shares, strict=True):
-            home, rate = self._homes[stream], self._rate(stream, share)
-            if home != target:
-                # For any other old place it is sent up already.
-                more += rate * (self.cost("up", home) if home == origin else 0.0)
-                more += rate * self.cost("down", target)
-        told = _DEFINITION * (self.cost("down", origin) + self.cost("down", target))
-        return max(told + more * (view.window + _ADOPTION), 1.0)
+        return np.unique(np.array([self._needs.number[name] for name in held], np.int64))
 
     def cost(self, direction: str, device: str) -> float:
         """Of a byte ``"up"`` or ``"down"`` the link of a device."""
@@ -314,8 +322,9 @@ class Steering:
             return float(value.get(device, value.get(None, 1.0 if up else 0.5)))
         return float(value)
 
-    def _explained(self, move: Move, saved: Mapping[str, float], saves: float | None) -> Decision:
-        price = self._price(move.view, move.origin, move.target)
+    def _explained(
+        self, move: Move, price: float, saved: Mapping[str, float], saves: float | None
+    ) -> Decision:
         why = (
             f"staying {_at(move.origin)} has cost {_bytes(move.account)}, moving to "
             f"{'the cloud' if move.target == CLOUD_NAME else move.target} costs {_bytes(price)}"

@@ -12,21 +12,35 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from anabranch.calls import MISSING
 from anabranch.errors import InvalidCall, renamed
 from anabranch.placement.cost import link_costs, node_locations
-from anabranch.placement.graph import CLOUD, CLOUD_NAME, FREE
+from anabranch.placement.graph import CLOUD, CLOUD_NAME, FREE, ViewGraph
 from anabranch.placement.placement import Placement
+from anabranch.placement.rows import Pinned, RateChanges
 from anabranch.placement.tables import is_cost, is_id, listed
 
-__all__ = ["Move", "Switcher"]
+__all__ = ["Move", "Prices", "Switcher"]
 
 _SHOWN = 10
-MoveCost = float | Mapping[Any, float] | Callable[[Any, Any, Any], float]
+_NOTHING = Pinned(np.empty(0, np.int64), np.empty(0, np.int32))
+
+
+@runtime_checkable
+class Prices(Protocol):
+    """What many moves cost, at once."""
+
+    def of(
+        self, graph: ViewGraph, views: np.ndarray, origins: np.ndarray, targets: np.ndarray
+    ) -> np.ndarray:
+        """What moves of views of a graph cost, all by number."""
+
+
+MoveCost = float | Mapping[Any, float] | Callable[[Any, Any, Any], float] | Prices
 
 
 @dataclass(frozen=True)
@@ -48,7 +62,8 @@ class Switcher:
         The plan that is deployed.
     move_cost
         What redeploying costs, in units of the plan's cost: for a device's views one number for
-        all devices or a dict, or for each view a function of ``(view, origin, target)``.
+        all devices or a dict, or for each view a function of ``(view, origin, target)``, or
+        `Prices`, which say it of many at once.
     min_saving
         The share of what their links cost now that devices must save by moving.
 
@@ -93,17 +108,22 @@ class Switcher:
         self._min_saving = min_saving
         self._price = _device_prices(plan, move_cost, "Switcher")
         self.best = self.aim = plan
-        self._aimed: tuple[Placement, dict[Any, Any]] = plan, {}  # what `aim` was made of
+        self._aimed = plan, _NOTHING  # what `aim` was made of
+        self._names = list(plan.location)
+        self._located: tuple[np.ndarray | None, dict[Any, Any]] = None, {}
         self.places = plan.places.copy()
         self.account = np.zeros(plan.graph.devices)
 
     @property
     def location(self) -> dict[Any, Any]:
         """Where views are now."""
-        graph, views = self.best.graph, self.best.location
-        at, device = np.unique(self.places[: len(views)], return_inverse=True)
-        names = [graph.device_name(k) for k in at.tolist()]  # fewer devices than views
-        return dict(zip(views, map(names.__getitem__, device.tolist()), strict=True))
+        if self._located[0] is not self.places:
+            graph, views = self.best.graph, self._names
+            at, device = np.unique(self.places[: len(views)], return_inverse=True)
+            names = [graph.device_name(k) for k in at.tolist()]  # fewer devices than views
+            found = zip(views, map(names.__getitem__, device.tolist()), strict=True)
+            self._located = self.places, dict(found)
+        return dict(self._located[1])
 
     @property
     def cost(self) -> float:
@@ -115,17 +135,19 @@ class Switcher:
         """Take new rates, that hold for `duration`, and answer with the moves to make now.
 
         Views named in `hold` cannot move now: the others follow the best plan in which those stay.
+        Changes may be `RateChanges` as well, and `hold` an array of numbers of views.
         """
         if not is_cost(duration):
             raise InvalidCall(
                 "observe", [f"duration must be a time of at least 0, got {duration!r}"]
             )
         changes = list(changes) if isinstance(changes, (list, tuple)) else changes
-        if not isinstance(changes, list) or changes:
+        given = changes.rows if isinstance(changes, RateChanges) else changes
+        if not isinstance(given, (list, np.ndarray)) or len(given):
             self.best = self.best.replan(changes)
         held = self._held(hold)
-        if self.best is not self._aimed[0] or held != self._aimed[1]:
-            self.aim = self.best.replan(pin=held) if held else self.best
+        if self.best is not self._aimed[0] or not held.is_as(self._aimed[1]):
+            self.aim = self.best.replan(pin=held) if len(held.views) else self.best
             self._aimed = self.best, held
         graph, target = self.best.graph, self.aim.places
         now = link_costs(graph, self.places)
@@ -166,7 +188,7 @@ class Switcher:
             if view in old and old[view] in number and plan.graph.pins[v] == FREE:
                 places[v] = number[old[view]]
         self.best = self.aim = plan
-        self._aimed = plan, {}
+        self._aimed, self._names = (plan, _NOTHING), list(plan.location)
         self.places, self._price = places, price
         self.account = np.array([account.get(name, 0.0) for name in names])
         group = self._groups(plan.places)
@@ -204,17 +226,20 @@ class Switcher:
                 lines.append(f"  and {len(views) - _SHOWN:,} more")
         return "\n".join(lines)
 
-    def _held(self, hold: Any) -> dict[Any, Any]:
+    def _held(self, hold: Any) -> Pinned:
         """Where the views are that cannot move now."""
         if isinstance(hold, (list, tuple)) and not hold:
-            return {}
-        at = self.location
+            return _NOTHING
+        if isinstance(hold, np.ndarray):
+            return Pinned(hold, self.places[hold])
+        at = {name: v for v, name in enumerate(self._names)}
         several = isinstance(hold, Collection) and not isinstance(hold, (str, bytes))
         views = list(hold) if several else [hold]
         if not several or (views := [v for v in views if not is_id(v) or v not in at]):
             problem = f"hold must be a list of views of the plan, such as {listed(at)}"
             raise InvalidCall("observe", [f"{problem}, but has {listed(views)}"])
-        return {view: at[view] for view in hold}
+        found = np.unique(np.array([at[view] for view in hold], np.int64))
+        return Pinned(found, self.places[found])
 
     def _impossible(self) -> np.ndarray:
         """Devices that hold a view none of whose inputs is there, or more than they can carry."""
@@ -236,7 +261,12 @@ class Switcher:
         count = int(group.max(initial=-1)) + 1
         moving = np.flatnonzero(self.places != target)
         if self._price is None:
-            prices = [self._price_of(move) for move in self._moves(moving, target)]
+            if isinstance(self._move_cost, Prices):
+                here, there = self.places[moving], target[moving]
+                prices = self._move_cost.of(self.best.graph, moving, here, there)
+            else:
+                moves = self._moves(moving, target)
+                prices = np.array([self._price_of(move) for move in moves])
             by = np.where(self.places >= 0, self.places, target)[moving]
             return group, 2 * np.bincount(group[by], prices, count)
         involved = np.zeros(self.best.graph.devices, bool)
@@ -272,8 +302,9 @@ class Switcher:
         by = np.where(self.places >= 0, self.places, target)[moving]  # a device that it concerns
         moving, by = moving[ready[by]], by[ready[by]]
         moves = self._moves(moving, target, account[by])
-        self.places = self.places.copy()
-        self.places[moving] = target[moving]
+        if len(moving):
+            self.places = self.places.copy()
+            self.places[moving] = target[moving]
         self.account[ready] = 0.0
         return moves
 
@@ -305,7 +336,7 @@ def _devices(plan: Placement) -> list[Any]:
 
 def _device_prices(plan: Placement, move_cost: Any, verb: str) -> np.ndarray | None:
     """The price of each device; None if a function says it for each move."""
-    if _is_function(move_cost):
+    if isinstance(move_cost, Prices) or _is_function(move_cost):
         return None
     names = _devices(plan)
     values = move_cost if isinstance(move_cost, Mapping) else dict.fromkeys(names, move_cost)

@@ -21,6 +21,7 @@ from anabranch.placement import plan_graph
 from anabranch.placement.cost import link_costs
 from anabranch.placement.graph import pair_graph
 from anabranch.testing.lab.lab import Lab
+from anabranch.testing.lab.measures import SETTLING
 from anabranch.testing.lab.workload import Workload
 from benchmarks.origin import origin, signed
 from papers.race import social
@@ -92,6 +93,8 @@ async def measured(users: int, seconds: float, processes: int) -> dict[str, Any]
         at = location or {workload.name(view): "cloud" for view in range(len(pairs))}
         async with Lab(users, processes=processes) as lab:
             await lab.adoption(await lab.deploy(workload, at))
+            await lab.put(workload, SETTLING)
+            await asyncio.sleep(3)
             before = await lab.read()
             await lab.put(workload, seconds)
             await asyncio.sleep(3)
@@ -113,7 +116,7 @@ def _payload(found: dict[str, Any]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--devices", type=int, help="run so many, in place of predicting")
-    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--processes", type=int, default=2, help="that run the devices")
     options = parser.parse_args()
     if options.devices:

@@ -1,4 +1,4 @@
-"""Agents, relay, keeper and broker as processes that are killed at random moments."""
+"""Agents, relay, keeper, broker and Spark as processes that are killed at random moments."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from anabranch.edge.hub import Hub
 from anabranch.edge.placements import PlacementLog
 from anabranch.testing.lab.results import CloudViews, Identity
 from tests.edge.fleet import kept, ring, twin
+from tests.edge.spark_views import SparkViews
 
-__all__ = ["VICTIMS", "Killed", "killed"]
+__all__ = ["SPARK", "VICTIMS", "Killed", "killed"]
 
 HERE = Path(__file__).parent
 DEVICES, PROCESSES = 6, 3
@@ -27,8 +28,13 @@ VICTIMS = {
     "cloud": ["cloud"],
     "broker": ["broker"],
     "all": ["devices", "cloud", "broker"],
+    "driver": ["driver"],
+    "executors": ["executors"],
 }
 """What is killed, by the name of a run."""
+SPARK = {"driver": "local[1]", "executors": "local-cluster[2,1,1024]"}
+"""Runs in which `ab.follow` computes what is in the cloud, and their masters; in others it is a
+coroutine, which needs less of the machine."""
 
 
 @dataclass
@@ -65,8 +71,10 @@ class Killed:
 class Parts:
     """All processes of a small system, each of which can be killed and started again."""
 
-    def __init__(self, folder: Path, program: str) -> None:
+    def __init__(self, folder: Path, program: str, master: str | None = None) -> None:
         self.folder = folder
+        self.master = master
+        self.spark: SparkViews | None = None
         self.hub = Hub.create(folder / "hub", ["localhost", "127.0.0.1"])
         self.names = [f"d{k}" for k in range(DEVICES)]
         self.hub.enrol(*self.names)
@@ -78,9 +86,12 @@ class Parts:
         if part == "broker":
             self.broker.start()
             return
+        if part == "driver":
+            self.query().start()
+            return
         hub, address = str(self.hub.folder), self.broker.address
         if part == "cloud":
-            words = ["kill_cloud.py", hub, address, str(DEVICES)]
+            words = ["kill_cloud.py", hub, address, str(DEVICES), *(["asked"] * bool(self.master))]
         else:
             mine = self.names[int(part[-1]) :: PROCESSES]
             words = ["kill_devices.py", hub, address, str(self.folder / "boxes"), *mine]
@@ -93,9 +104,19 @@ class Parts:
         """Kill a part, as a power cut would its process."""
         if part == "broker":
             self.broker.kill()
+        elif part == "driver":
+            self.query().kill()
         else:
             self.running[part].kill()
             self.running[part].wait()
+
+    def query(self) -> SparkViews:
+        """The query on Spark; the broker must have been started once."""
+        if self.spark is None:
+            assert self.master is not None
+            place, address = self.folder / "spark", self.broker.address
+            self.spark = SparkViews(place, self.hub, address, DEVICES, self.master)
+        return self.spark
 
     def log(self, part: str) -> str:
         """The end of what it wrote."""
@@ -119,11 +140,11 @@ class Parts:
 
 def killed(folder: Path, program: str, victim: str, kills: int, rng: random.Random) -> Killed:
     """Kill parts of a system so many times while views move, then let it come to rest."""
-    parts = Parts(folder, program)
+    parts = Parts(folder, program, SPARK.get(victim))
     try:
         return asyncio.run(_story(parts, VICTIMS[victim], kills, rng))
     finally:
-        for part in (*parts.running, "broker"):
+        for part in (*parts.running, *(["driver"] * (parts.spark is not None)), "broker"):
             parts.kill(part)
 
 
@@ -131,20 +152,18 @@ async def _story(parts: Parts, victims: list[str], kills: int, rng: random.Rando
     devices, made = [f"devices{k}" for k in range(PROCESSES)], Killed()
     for part in ("broker", "cloud", *devices):
         parts.start(part)
-    views = CloudViews(parts.broker)
-    evaluating = asyncio.create_task(views.run())
+    views, evaluating = _views(parts)
     while views.found.total() < 20:
         await asyncio.sleep(0.2)
         assert parts.running["cloud"].poll() is None, parts.log("cloud")
+        assert parts.spark is None or parts.spark.running, parts.spark.tail()
     for _ in range(kills):
         part = rng.choice(victims)
-        # A device waits a second or more before it connects again.
-        await asyncio.sleep(rng.uniform(0.2, 2.5))
         made.kills[part] += 1
         part = rng.choice(devices) if part == "devices" else part
-        await asyncio.to_thread(parts.kill, part)
-        await asyncio.sleep(rng.choice([0.0, 0.5]))
-        await asyncio.to_thread(parts.start, part)
+        await (_kill(parts, part, rng) if parts.spark is None else _kill_spark(parts, part, rng))
+    if parts.spark is not None:
+        await asyncio.to_thread(parts.spark.commits, 1)
     (parts.hub.folder / "stop").touch()
     for _ in range(20):  # whoever was connected too late for a result gets it next time
         for part in devices:
@@ -155,7 +174,40 @@ async def _story(parts: Parts, victims: list[str], kills: int, rng: random.Rando
         for part in devices:
             parts.start(part)
     await asyncio.sleep(1)
+    if parts.spark is not None:
+        await asyncio.to_thread(parts.spark.rests)
     parts.compare(views.found, made)
     assert parts.running["cloud"].poll() is None, parts.log("cloud")
-    evaluating.cancel()
+    if evaluating is not None:
+        evaluating.cancel()
     return made
+
+
+def _views(parts: Parts) -> tuple[CloudViews | SparkViews, asyncio.Task[None] | None]:
+    """What computes the views of the cloud, started; a coroutine is a task as well."""
+    if parts.master is not None:
+        parts.start("driver")
+        return parts.query(), None
+    views = CloudViews(parts.broker)
+    return views, asyncio.create_task(views.run())
+
+
+async def _kill(parts: Parts, part: str, rng: random.Random) -> None:
+    # A device waits a second or more before it connects again.
+    await asyncio.sleep(rng.uniform(0.2, 2.5))
+    await asyncio.to_thread(parts.kill, part)
+    await asyncio.sleep(rng.choice([0.0, 0.5]))
+    await asyncio.to_thread(parts.start, part)
+
+
+async def _kill_spark(parts: Parts, part: str, rng: random.Random) -> None:
+    """Mostly once micro-batches have been committed again, and at times while Spark starts."""
+    query = parts.query()
+    if part == "executors" or rng.random() < 0.8:
+        await asyncio.to_thread(query.commits, 1)
+    await asyncio.sleep(rng.uniform(0.0, 2.5))
+    if part == "executors":
+        await asyncio.to_thread(query.kill_executor, rng)
+        return
+    await asyncio.to_thread(parts.kill, part)
+    await asyncio.to_thread(parts.start, part)

@@ -229,7 +229,7 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
     workload = Workload(pairs, np.ones((2, 2)), np.array([0.25, 0.2, 2.0]), tick=0)
     seconds = 16.0
     found, puts = measured(monkeypatch, workload, seconds, moves=1)
-    assert puts == 3 * [measures._SETTLING, seconds]  # the first one again
+    assert puts == 3 * [measures.SETTLING, seconds]  # the first one again
     assert found["moved"] == {"first": False, "second": False}
     assert all("views moved" not in goal.what for goal in measures.goals(found))
     lone = next(goal for goal in measures.goals(found) if "lone acknowledgements" in goal.what)

@@ -16,6 +16,7 @@ from anabranch.edge.frames import decode_up, encode_down
 from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.placements import Entry
 from anabranch.edge.relay_state import RelayState
+from anabranch.placement.graph import CLOUD
 from anabranch.placement.steering import Running, Steering
 
 SECOND = 1_000_000
@@ -87,7 +88,12 @@ def price(origin: str, target: str) -> float:
     for stream, home in HOMES.items():
         steering.report(stream, {1.0: RATES[home] * sizes.of(home)})
     steering.decide(0.0, [Running("near", tuple(HOMES), (1.0, 1.0), WINDOW, origin)], HOMES)
-    return steering._price("near", origin, target)
+    assert steering.plan is not None
+    graph = steering.plan.graph
+    device = {graph.device_name(d): d for d in range(CLOUD, graph.devices)}
+    ends = (np.array([device[one]]) for one in (origin, target))
+    (found,) = steering._prices.of(graph, np.array([0]), *ends)
+    return float(found)
 
 
 def is_over(system: System, origin: str) -> bool:

@@ -26,7 +26,7 @@ from anabranch.edge.mail import Mail
 from anabranch.edge.meter import Meter
 from anabranch.edge.placements import Entry
 from anabranch.edge.wishes import Requests, Wishes
-from anabranch.placement.steering import _DEFINITION
+from anabranch.placement.needs import DEFINITION
 from anabranch.testing.lab.devices import name_of
 from anabranch.testing.lab.results import expected
 from anabranch.testing.lab.workload import Workload
@@ -201,7 +201,7 @@ def test_a_move_is_charged_what_directives_take() -> None:
     told(book.enact(begun))
     list(adopted(1_794_837_900_104_219))
     from_cloud, between, many = move(0, 3), move(1, 3), move(0, *range(50, 90))
-    assert [from_cloud, between / 2, many] == pytest.approx([_DEFINITION] * 3, rel=0.3)
+    assert [from_cloud, between / 2, many] == pytest.approx([DEFINITION] * 3, rel=0.3)
 
 
 def test_figure_13_is_told_of_what_was_put_and_found() -> None:

@@ -167,6 +167,18 @@ def test_a_move_that_was_not_made_is_tried_again() -> None:
         assert [d.place for one in found for d in one][:2] == ["ann", "ann"]
 
 
+def test_costs_of_devices_that_no_view_reads_are_left_out() -> None:
+    """As those of a device whose views wait for it."""
+    costs = {"upload_cost": {"ann": 2.0, None: 1.0}, "download_cost": {"cy": 1.0, None: 0.5}}
+    world = World([pair("ann", "bob"), pair("bob", "cy")], **costs)
+    reported(world, ann=10.0, bob=100.0, cy=10.0)
+    assert {d.place for d in world.decide(0.0)} == {"bob"}
+    for name in list(world.views):
+        kept = world.views.pop(name)
+        assert world.decide(1.0) == []
+        world.views[name] = kept
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[Running], list[dict[str, float]]]:
     pairs = [("ann", "bob"), ("bob", "cy"), ("ann", "cy")]

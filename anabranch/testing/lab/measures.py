@@ -15,10 +15,10 @@ from anabranch.placement.placement import Placement
 from anabranch.testing.lab.lab import Lab, Reading
 from anabranch.testing.lab.workload import Workload
 
-__all__ = ["Goal", "Load", "fleet", "goals", "within"]
+__all__ = ["SETTLING", "Goal", "Load", "fleet", "goals", "within"]
 
 _TICK = 0.05  # seconds that the relay gathers
-_SETTLING = 10.0  # seconds in which devices report new rates, before anything is counted
+SETTLING = 10.0  # seconds in which devices report new rates, before anything is counted
 _PHASES = 4  # in which views may move, for each that is counted
 _REST = 1.5  # seconds after which all that was put has been sent, on top of the flush
 
@@ -117,7 +117,7 @@ async def _counted(
     """
     for _ in range(_PHASES):
         places = lab.places()
-        await _rows(lab, workload, _SETTLING)
+        await _rows(lab, workload, SETTLING)
         found, rows = await _rows(lab, workload, seconds)
         if still := lab.places() == places:
             break

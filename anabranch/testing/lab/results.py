@@ -73,8 +73,9 @@ class CloudViews:
         self._numbers: dict[str, int] = {}
         self._had: dict[str, dict[str, int]] = defaultdict(dict)
         self._generation = self._position = 0
-        self._sent: list[tuple[int, list[tuple[int, Results]]]] = []
-        self._owed: list[tuple[int, list[tuple[int, Results]]]] = []
+        # Results of each bucket by the frames that brought them: all, and those yet to be sent.
+        self._sent: dict[int, list[tuple[int, Results]]] = defaultdict(list)
+        self._owed: dict[int, list[tuple[int, Results]]] = defaultdict(list)
 
     async def run(self) -> None:
         """Continue after whatever becomes of the broker."""
@@ -88,7 +89,8 @@ class CloudViews:
         js = client.jetstream()
         generation = await Streams.newest(js)
         if generation > self._generation:
-            self._generation, self._position, self._owed = generation, 0, list(self._sent)
+            self._generation, self._position = generation, 0
+            self._owed.update({bucket: list(found) for bucket, found in self._sent.items()})
         settings = ConsumerConfig(
             ack_policy=AckPolicy.NONE,
             mem_storage=True,
@@ -99,9 +101,9 @@ class CloudViews:
             inside = Streams.of(generation).inside
             reader = await js.pull_subscribe("", stream=inside, config=settings)
             while True:
-                while self._owed:  # one by one: a batch is dropped if a later one is there
-                    await send_back(client, *self._owed[0])
-                    del self._owed[0]
+                for bucket in list(self._owed):  # what has come of each at once, as a query does
+                    await send_back(client, bucket, self._owed[bucket])
+                    del self._owed[bucket]
                 with contextlib.suppress(TimeoutError):
                     for message in await reader.fetch(100, timeout=0.2):
                         self._take(message)
@@ -119,6 +121,5 @@ class CloudViews:
         found = self._places[subject].take(down.steps)
         received = [one for one, _ in fresh_results(down, self._had[subject])]
         self.found += identities([*found, *received])
-        if found:
-            self._owed.append((int(subject[3:]), [(down.number, one) for one in found]))
-            self._sent.append(self._owed[-1])
+        for results in (self._sent, self._owed) if found else ():
+            results[int(subject[3:])] += [(down.number, one) for one in found]
