@@ -183,6 +183,8 @@ def origins(result: Any) -> dict[str, Any]:
         return {str(number): row.get("origin") for number, row in enumerate(result)}
     if "sections" in result:
         return dict(result["sections"])
+    if isinstance(result.get("begun"), list):  # of runs that add up
+        return {str(number): about for number, about in enumerate(result["begun"])}
     for about in (*map(result.get, ("origin", "machine", "begun")), result):
         if isinstance(about, dict) and "commit" in about:
             return {"": about}
@@ -212,9 +214,11 @@ def test_a_result_without_a_date_and_commit_is_noticed(tmp_path: Path) -> None:
     said = {"date": "today", "commit": "abc", "changed_since_commit": False}
     good = [{"origin": said, "n": 1}, {"machine": said}, said, [{"origin": said}]]
     good.append({"sections": {"a": said}, "rows": [{"section": "a"}]})
+    good.append({"code": "abc", "begun": [said, said]})
     bad: list[Any] = [{}, {"machine": {"cpu": 1}}, [{"origin": said}, {}]]
     bad.append({"one scene": said, "other": {"seed": 1}})
     bad.append({"sections": {"a": said, "b": "unknown"}})
+    bad.append({"code": "abc", "begun": [said, {"seeds": [0, 9]}]})
     assert all(set(about) == set(said) for one in good for about in origins(one).values())
     for one in bad:
         assert not all(set(about or ()) == set(said) for about in origins(one).values())

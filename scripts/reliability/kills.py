@@ -1,7 +1,8 @@
-"""``python -m scripts.reliability.kills``: devices, cloud and broker of a hub, killed at random.
+"""``python -m scripts.reliability.kills``: devices, hub and query, killed at random.
 
 Six devices in three processes share rows while views move all the time. Of each run one kind of
-process is killed, or any of them; then all is compared with every two rows that were put.
+process is killed, or any of devices, cloud and broker; then all is compared with every two rows
+that were put. In the runs of `driver` and `executors` Spark computes what is in the cloud.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Agents, relay, keeper and broker are killed at random moments while views move: all is exact."""
+"""All parts of a hub and its query are killed at random moments while views move: all is exact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
-from tests.edge.kills import VICTIMS, killed
+from tests.edge.kills import SPARK, VICTIMS, killed
 from tests.sinks.stories import needed
 
 KILLS = int(os.environ.get("ANABRANCH_KILLS", "12"))
@@ -29,8 +29,9 @@ def test_killed_at_random_moments(tmp_path: Path, victim: str, seed: int) -> Non
     from scripts.services.nats import server
 
     rng = random.Random(f"{victim} {seed}")
-    found = killed(tmp_path, needed(server), victim, KILLS, rng)
-    assert found.kills.total() == KILLS and found.due.total() > 100
+    kills = -(-KILLS // 3) if victim in SPARK else KILLS  # each takes ten seconds and more there
+    found = killed(tmp_path, needed(server), victim, kills, rng)
+    assert found.kills.total() == kills and found.due.total() > 100
     assert found.found == found.due
     for has, due in found.boxes:
         assert has == due

@@ -94,8 +94,15 @@ def test_another_run_of_figure_13_says_other_things() -> None:
     few = [{"after": change + after} for after in (4.0, 21.0)]
     counts = {"expected": 7, "received": 7, "lost": 0, "double": 0, "not due": 0}
     fast = replanned.paragraph({**found, "devices": 100, "moves": few, "results": counts})
-    assert "--devices 100 --seconds 120`, " in fast and "expected: 7, received: 7, lost: 0" in fast
-    assert "moves 2 views: 4 to 21 s after the change, 2 of them within 30 s. The goal" in fast
+    assert (
+        f"--devices 100 --seconds {2 * change:.0f}`, " in fast
+        and "expected: 7, received: 7, lost: 0" in fast
+    )
+    assert "moves 2 views: the first 4 s after the change (goal: 30 s, met), 2 within" in fast
+    late = [{"after": change + after} for after in (31.0, 2 * change)]
+    slow = replanned.paragraph({**found, "moves": late, "rows": {**found["rows"], "end": 1e9}})
+    assert "the first 31 s after the change (goal: 30 s, **missed**), 0 within" in slow
+    assert "(goal: 5 %, **missed**)" in slow and "| ? |" in slow and "nan" not in slow
     assert "**No view moves**" in replanned.paragraph({**found, "moves": []})
     readings = [dict(one) for one in found["readings"]]
     for name in ("up_rows", "down_rows"):
