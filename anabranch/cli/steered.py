@@ -25,7 +25,9 @@ from anabranch.placement.steering import Running, Steering
 
 __all__ = ["Steered"]
 
-_EVERY = 1.0  # seconds between decisions
+_LEAST, _MOST = 0.25, 1.0  # seconds between decisions
+_SHARE = 20  # times as long as a decision takes
+_ASK = 1.0  # seconds between looks for requests
 _AWAY = 90.0  # seconds without a frame after which a device is taken for offline
 _ROW = 24.0  # bytes of a row before any has come
 _LATELY = 30.0  # seconds over which bytes of a row are taken
@@ -91,7 +93,8 @@ class Steered:
         self._judged: tuple[Wishes, KeeperState] | None = None  # the request that was enacted
         self._costs: tuple[object, object] = (None, None)
         self._steering = Steering()
-        self._looked = 0.0
+        self._due = self._look = 0.0  # when a decision is due, and a look for requests
+        self._asked: Wishes | None = None
         self._refused = ""  # why the newest request was, once it has been said
         self._counting: Counting | None = None
         self._counted: Any = None  # the relay whose bytes are
@@ -99,12 +102,13 @@ class Steered:
         self._sizes = RowSizes()
 
     def __call__(self, cloud: Cloud) -> None:
-        """Decide, once a second."""
+        """Decide, every second at least, and sooner if that takes little of a core."""
         now = time.monotonic()
-        if now - self._looked >= _EVERY:
-            self._looked = now
+        if now >= self._due:
             self._decide(cloud, now)
             self._count(cloud)
+            taken = time.monotonic() - now
+            self._due = now + min(max(_LEAST, _SHARE * taken), _MOST)
 
     def _count(self, cloud: Cloud) -> None:
         """Write what crosses each link beside the plan; a full disk must not stop the hub."""
@@ -116,8 +120,7 @@ class Steered:
 
     def _decide(self, cloud: Cloud, now: float) -> None:
         book, keeper = cloud.relay.state.book, cloud.keeper.state
-        self._requests = self._requests or Requests(cloud.hub.control)
-        asked = self._requests.newest()
+        asked = self._newest(cloud, now)
         if asked is None:
             return
         costs = asked.upload_cost, asked.download_cost
@@ -145,6 +148,13 @@ class Steered:
         if moved:
             causes = {one.view: dict(one.cause) for one in moved}
             keeper.because({"rule": "rates", "moves": causes})
+
+    def _newest(self, cloud: Cloud, now: float) -> Wishes | None:
+        """What is asked for by now."""
+        self._requests = self._requests or Requests(cloud.hub.control)
+        if now >= self._look:
+            self._asked, self._look = self._requests.newest(), now + _ASK
+        return self._asked
 
     def _is_done(
         self, asked: Wishes, keeper: KeeperState, book: Book, numbers: Mapping[str, int]

@@ -4,6 +4,7 @@
     python -m papers.race.running all          # 14, 16, 17 and 18 from one run each
     python -m papers.race.running 14 --drawn   # draws what the last run has left
 
+The tables of the page are written from the results, and from those of ``anabranch edge lab``.
 Broker, relay, keeper and devices are processes of this machine, with a line of 80 ms there and back
 between them. Friends and rates are drawn as in the paper. Minutes.
 """
@@ -21,13 +22,17 @@ from typing import Any
 import numpy as np
 
 from anabranch.cli.steered import Steered
-from anabranch.testing.lab.measures import fleet, goals, within
+from anabranch.testing.lab.delays import delay_goals
+from anabranch.testing.lab.measures import Goal, fleet, goals, within
 from anabranch.testing.lab.workload import Workload
+from benchmarks.marked import put
 from benchmarks.origin import signed
 from papers.race.drawing import COLOURS, draw
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "running.json"
+PAGE = HERE / "README.md"
+LABS = HERE.parents[1] / "benchmarks/results"
 DEVICES = (100, 200, 300, 400, 500)
 UP, DOWN, WHOLE, THEIRS = (COLOURS[name] for name in ("in", "out", "both", "theirs"))
 
@@ -122,7 +127,87 @@ def table(runs: list[dict[str, Any]]) -> str:
             f"{run['deployment']['wire'] / 1e6:.2f}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    lines.append("| theirs, 100 | | | | | | | 2 s | |")
+    lines.append("| theirs, 500 | | | below 140 | below 140 | below 42 | below 350 | 5.5 s | 5.5 |")
     return "\n".join(lines)
+
+
+def beside_goals(runs: list[dict[str, Any]]) -> str:
+    """What each run came to beside its goals; those of other flushes and sizes are other ones."""
+    found = [goals(run) for run in runs]
+    names = dict.fromkeys(goal.what for of in found for goal in of)
+    heads = [f"{run['devices']}, {run['flush']}" for run in runs]
+    lines = [
+        "| devices, flush | goal | " + " | ".join(heads) + " |",
+        "|---" * (2 + len(runs)) + "|",
+    ]
+    for name in names:
+        mine = [next((goal for goal in of if goal.what == name), None) for of in found]
+        most = dict.fromkeys(goal.most for goal in mine if goal is not None)
+        unit = next(goal.unit for goal in mine if goal is not None)
+        wanted = ", ".join(f"{one:g}" for one in most if one is not None)
+        cells = [wanted and f"{wanted} {unit}", *map(_cell, mine)]
+        lines.append(f"| {name.strip()} | {' | '.join(cells)} |".replace("|  |", "| |"))
+    return "\n".join(lines).replace("|  |", "| |")
+
+
+def _cell(goal: Goal | None) -> str:
+    if goal is None:
+        return ""
+    value = f"{goal.measured:,.0f}" if goal.measured >= 100 else f"{goal.measured:.2g}"
+    return value if goal.met else f"{value}, **missed**"
+
+
+def delays(lab: dict[str, Any]) -> str:
+    """How soon results and directives come, beside the goals."""
+    found = delay_goals(lab["latency"], lab["latency in the cloud"], lab["directives"])
+    lines = ["| | goal | measured |", "|---|---|---|"]
+    for goal in found:
+        most, value = (f"{one:,.3g}" if one < 100 else f"{one:,.0f}" for one in _two(goal))
+        verdict = "" if goal.met else ", **missed**"
+        lines.append(f"| {goal.what} | {most} {goal.unit} | {value} {goal.unit}{verdict} |")
+    return "\n".join(lines)
+
+
+def _two(goal: Goal) -> tuple[float, float]:
+    return goal.most or 0.0, goal.measured
+
+
+def many(lab: dict[str, Any]) -> str:
+    """What one machine bears: a sentence."""
+    found, asked = lab["fleet"], lab["asked"]
+    two = found["second"]
+    cpu = 100 * (two["broker_cpu"] + two["cloud_cpu"]) / two["seconds"]
+    memory = (two["broker_memory"] + two["cloud_memory"]) / 1e6
+    rows = (two["up_rows"] + two["down_rows"]) / two["seconds"]
+    return (
+        f"- {found['devices']:,} devices with {found['views']:,} views run on the same machine, "
+        f"with a flush of {asked['flush']} and rows {asked['slower']:g} times as rare: "
+        f"{rows:,.0f} rows a second over all links. Broker, relay and keeper take {cpu:.0f} % of a "
+        f"core and {memory:,.0f} MB; 95 % of devices have adopted a deployment after "
+        f"{within(found['adoption'], 0.95):.1f} s."
+    )
+
+
+def in_page(page: str, runs: list[dict[str, Any]], labs: dict[str, Any]) -> str:
+    """The page with the tables of these runs, and of the lab by name of its result."""
+    parts = {
+        "running": table(runs),
+        "goals": beside_goals([*runs, labs["5s"]["fleet"]]),
+        "delays": delays(labs["1s"]),
+        "many": many(labs["2000"]),
+    }
+    for mark, text in parts.items():
+        page = put(page, mark, text)
+    return page
+
+
+def stored_labs() -> dict[str, Any]:
+    """What the lab has found: with flushes of one and of five seconds, and of 2,000 devices."""
+    return {
+        name: json.loads((LABS / f"edge-lab-{name}.json").read_text())
+        for name in ("1s", "5s", "2000")
+    }
 
 
 def main() -> None:
@@ -142,6 +227,7 @@ def main() -> None:
         RESULTS.write_text(json.dumps(runs) + "\n")
     for figure in FIGURES if options.figure == "all" else [int(options.figure)]:
         draw(figure, partial(FIGURES[figure], runs=runs))
+    PAGE.write_text(in_page(PAGE.read_text(), runs, stored_labs()))
     print(table(runs))
 
 

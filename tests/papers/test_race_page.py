@@ -11,8 +11,7 @@ import pytest
 
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
-from anabranch.testing.lab.line import HEADERS
-from papers.race import replanned
+from papers.race import replanned, running
 
 FOLDER = Path(replanned.__file__).parent
 PAGE = (FOLDER / "README.md").read_text()
@@ -40,44 +39,23 @@ def test_rules_of_placement_cost_what_is_stored() -> None:
         assert float(line[-1]) == pytest.approx(costs[0] / costs[-1], rel=0.02)
 
 
-def test_the_running_system_costs_what_is_stored() -> None:
-    for found in stored("running"):
-        two, seconds = found["second"], found["second"]["seconds"]
-        adopted = sorted(found["adoption"])[int(0.95 * len(found["adoption"]))]
-        figures = [
-            found["views"],
-            (two["up_rows"] + two["down_rows"]) / seconds,
-            two["up"] / seconds / 1e3,
-            two["down"] / seconds / 1e3,
-            100 * (two["broker_cpu"] + two["cloud_cpu"]) / seconds,
-            (two["broker_memory"] + two["cloud_memory"]) / 1e6,
-            adopted,
-            found["deployment"]["wire"] / 1e6,
-        ]
-        line = re.search(rf"^\| {found['devices']} \|.*$", PAGE, re.MULTILINE)
-        assert line is not None
-        said = cells(line[0])[1:]
-        digits = [len(cell.split()[0].partition(".")[2]) for cell in said]
-        assert [float(cell.split()[0]) for cell in said] == [
-            round(figure, places) for figure, places in zip(figures, digits, strict=True)
-        ]
+def test_the_running_system_is_as_stored() -> None:
+    """The program writes its tables after a run."""
+    runs, labs = stored("running"), running.stored_labs()
+    assert [run["devices"] for run in runs] == list(running.DEVICES)
+    assert running.in_page(PAGE, runs, labs) == PAGE
+    assert [labs[name]["asked"]["flush"] for name in ("1s", "5s")] == ["1 second", "5 seconds"]
+    assert labs["2000"]["fleet"]["devices"] == 2000
 
 
-def test_sentences_on_the_running_system_are_what_is_stored() -> None:
-    runs = stored("running")
-    many = [str(found["devices"]) for found in runs]
-    assert f"`python -m papers.race.running all --devices {' '.join(many)}`" in PAGE
-    off, rows = [], []
-    for found in runs:
-        two, predicted = found["second"], found["predicted"]
-        payload = two["up_payload"] + two["down_payload"]
-        wire = two["up"] + two["down"] + HEADERS * (two["up_packets"] + two["down_packets"])
-        rows.append(wire / (two["up_rows"] + two["down_rows"]))
-        off.append([100 * abs(payload / predicted["payload"] - 1)])
-        off[-1].append(100 * abs(wire / predicted["wire"] - 1))
-    payload, wire = (f"{max(of):.0f} %" for of in zip(*off, strict=True))
-    assert f"Payload was {payload} and wire {wire} off what rates predicted" in PAGE
-    assert f"with headers of packets is {min(rows):.0f} to {max(rows):.0f} bytes" in PAGE
+def test_another_run_of_the_running_system_says_other_things() -> None:
+    runs, labs = stored("running"), running.stored_labs()
+    slow = {**runs[-1], "adoption": [9.0] * 500}
+    page = running.in_page(PAGE, [*runs[:-1], slow], labs)
+    assert "| 9, **missed** |" in page and page.count("9.00 s") == 1
+    late = {**labs["1s"], "latency": {"p50": 0.2, "p99": 0.3}}
+    assert "| 150 ms | 200 ms, **missed** |" in running.delays(late)
+    assert "| 400 ms | 300 ms |" in running.delays(late)
 
 
 def test_figure_13_is_what_is_stored() -> None:

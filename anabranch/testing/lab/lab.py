@@ -173,11 +173,11 @@ class Lab:
             self._broker.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _ask(self, process: Process, text: str) -> Any:
+    async def _ask(self, process: Process, text: str, seconds: float = 0.0) -> Any:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(text.encode() + b"\n")
         await process.stdin.drain()
-        answer = await asyncio.wait_for(process.stdout.readline(), _PATIENCE)
+        answer = await asyncio.wait_for(process.stdout.readline(), seconds + _PATIENCE)
         if not answer:
             raise AnabranchError("a process of the lab has ended: see what it wrote above")
         return json.loads(answer)
@@ -185,7 +185,8 @@ class Lab:
     async def _order(self, **order: Any) -> list[Any]:
         if self._serving.done():
             self._serving.result()
-        return await asyncio.gather(*(self._ask(one, json.dumps(order)) for one in self._fleets))
+        text, lasts = json.dumps(order), float(order.get("seconds", 0.0))
+        return await asyncio.gather(*(self._ask(one, text, lasts) for one in self._fleets))
 
     # ------------------------------------------------------------ what can be done
 
