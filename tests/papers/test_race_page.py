@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
-from papers.race import replanned, running
+from benchmarks.marked import put
+from papers.race import against, replanned, running
 
 FOLDER = Path(replanned.__file__).parent
 PAGE = (FOLDER / "README.md").read_text()
@@ -56,6 +57,12 @@ def test_another_run_of_the_running_system_says_other_things() -> None:
     late = {**labs["1s"], "latency": {"p50": 0.2, "p99": 0.3}}
     assert "| 150 ms | 200 ms, **missed** |" in running.delays(late)
     assert "| 400 ms | 300 ms |" in running.delays(late)
+
+
+def test_what_was_counted_against_all_in_the_cloud_is_as_stored() -> None:
+    found = stored("against-measured")["found"]
+    assert put(PAGE, "against", against.table(found)) == PAGE
+    assert {one["devices"] for one in found.values()} == {500}
 
 
 def test_figure_13_is_what_is_stored() -> None:
