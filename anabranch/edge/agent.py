@@ -22,6 +22,7 @@ from nats.errors import Error as BrokerError
 from anabranch.calls import Check, Duration
 from anabranch.edge.agent_state import AgentState, Effects
 from anabranch.edge.clocks import microseconds_of, offset_of
+from anabranch.edge.ending import end
 from anabranch.edge.frames import FrameError, decode_down
 from anabranch.edge.given import check_handler, place_problems, stream_name
 from anabranch.edge.mail import KEPT
@@ -202,11 +203,7 @@ class Agent:
             # Unless that loop is being cancelled as well, as it is after Ctrl-C.
             last = self._enqueue(self._state.flush(_now()))
             await asyncio.wait([last, self._tasks[0]], return_when=asyncio.FIRST_COMPLETED)
-        running = set(self._tasks)
-        while running:  # again and again: nats-py may swallow it while it connects
-            for task in running:
-                task.cancel()
-            _, running = await asyncio.wait(running, timeout=1)
+        await end(self._tasks)
         if self._client is not None:
             await self._client.close()
         self._box.close()

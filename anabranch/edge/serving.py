@@ -11,6 +11,7 @@ from typing import Any
 from nats.errors import Error as BrokerError
 
 from anabranch.calls import is_number
+from anabranch.edge.ending import heed_cancellation
 from anabranch.edge.hub import Hub
 from anabranch.edge.keeper import Keeper
 from anabranch.edge.losses import Losses
@@ -62,6 +63,7 @@ class Cloud:
     async def run(self) -> None:
         """Serve until cancelled; a broker that comes back is served again."""
         while True:
+            heed_cancellation()
             try:
                 await self._serve()
             except (BrokerError, OSError) as error:
@@ -87,6 +89,7 @@ class Cloud:
             await self.keeper.open()
             self.ready.set()
             while True:
+                heed_cancellation()
                 await self.relay.turn()
                 self._take_reports()
                 self.keeper.state.without(self.relay.state.left)

@@ -24,6 +24,7 @@ import numpy as np
 
 from anabranch.calls import Check
 from anabranch.edge.broker import Broker
+from anabranch.edge.ending import end
 from anabranch.edge.fetching import server
 from anabranch.edge.hub import Hub
 from anabranch.edge.serving import Cloud
@@ -160,11 +161,8 @@ class Lab:
         return process
 
     async def _stop(self) -> None:
-        for name in ("_serving", "_watching"):
-            if (task := getattr(self, name, None)) is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+        tasks = [vars(self)[name] for name in ("_serving", "_watching") if name in vars(self)]
+        await end(tasks)
         for process in self._running:
             with suppress(ProcessLookupError):
                 process.kill()
@@ -172,6 +170,9 @@ class Lab:
         if hasattr(self, "_broker"):
             self._broker.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()  # why it ended by itself
 
     async def _ask(self, process: Process, text: str, seconds: float = 0.0) -> Any:
         assert process.stdin is not None and process.stdout is not None

@@ -18,6 +18,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from anabranch.edge.appending import send_back
 from anabranch.edge.broker import Broker
+from anabranch.edge.ending import heed_cancellation
 from anabranch.edge.evaluator import Evaluator
 from anabranch.edge.frames import decode_down
 from anabranch.edge.mail import fresh_results
@@ -101,6 +102,7 @@ class CloudViews:
             inside = Streams.of(generation).inside
             reader = await js.pull_subscribe("", stream=inside, config=settings)
             while True:
+                heed_cancellation()
                 for bucket in list(self._owed):  # what has come of each at once, as a query does
                     await send_back(client, bucket, self._owed[bucket])
                     del self._owed[bucket]
