@@ -21,7 +21,7 @@ help:
 	@echo "make soak    correlate, how=, dedupe, groups, nearest and assemble for an hour (HOURS=, SHORT=1: undecided figures pass, REPORT=): flat memory, exact answers, report and picture"
 	@echo "make chaos   the same queries while plans change and things break (KILLS=, PLANS=, MINUTES=, REPORT=, SCENE=local, cluster, broker or clock): nothing lost, nothing double; needs root (WITHOUT=disk: not), Maven and a C compiler"
 	@echo "make worlds  devices, relay, keeper and views in a box (SEEDS=0:20000), added up over runs of the same code"
-	@echo "make kills   devices, relay and broker as processes, killed at random (KILLS=100 of each): nothing lost, nothing double"
+	@echo "make kills   devices, relay, broker and the query on Spark as processes, killed at random (KILLS=100 of each): nothing lost, nothing double"
 	@echo "make compat  every verb on Spark 4.1, 4.2 and 4.3, each in an environment of its own (SPARK=4.2: one)"
 	@echo "make wheel   build the wheel, install it read-only, and run it as a user without a home"
 	@echo "make docs    the documentation as a site, with the API reference, under site/"

@@ -50,7 +50,8 @@ class AgentState:
     slack
         How old a row may be when it is put, in microseconds.
     beat
-        How often streams without rows are heard of.
+        How often streams without rows are heard of, and in half of that time with what is sent
+        anyway: as often as rates are, so that both share a frame.
     window
         Bytes that may be under way without acknowledgement.
     portion
@@ -64,7 +65,7 @@ class AgentState:
         *,
         token: int = 0,
         slack: int = 1_000_000,
-        beat: int = 30_000_000,
+        beat: int = 60_000_000,
         window: int = 262_144,
         portion: int = 100_000,
     ) -> None:
@@ -310,16 +311,17 @@ class AgentState:
                 # What is promised holds for rows that wait for the next frame as well.
                 ahead = next((row.t - 1 for row in rows if row.stream == own.name), own.watermark)
                 mine = [row for row in now if row.stream == own.name]
-                sections += self._sections(own, mine, min(ahead, own.watermark), effects)
+                beat = self._beat // 2 if extras else self._beat
+                sections += self._sections(own, mine, min(ahead, own.watermark), beat, effects)
             if sections or self._outgoing or (extras and not rows):
                 self._emit(effects, sections, {} if rows else extras or {})
             if not rows:
                 return
 
     def _sections(
-        self, own: OwnStream, rows: list[Row], watermark: int, effects: Effects
+        self, own: OwnStream, rows: list[Row], watermark: int, beat: int, effects: Effects
     ) -> list[Section]:
-        """Evaluate rows of a stream; what others need of them."""
+        """Evaluate rows of a stream; what others need of them, or how far it is after a beat."""
         if own.declared is None:  # no view that is to come asks for rows stamped before it
             own.framed = rows[-1].n if rows else own.framed
             return []
@@ -329,7 +331,7 @@ class AgentState:
         own.counted += sum(len(section.n) for section in sampled)
         found = [part for section in sampled for part in own.uploads(section, self._uploads)]
         asked = any(stream == own.number for stream, _, _ in self._uploads)
-        if not found and asked and watermark - own.told >= self._beat:
+        if not found and asked and watermark - own.told >= beat:
             found = [alone]
         own.told = watermark if found else own.told
         return found

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
+from benchmarks import place_deciding
 from benchmarks.marked import put
 from papers.race import against, replanned, running
 
@@ -63,6 +64,11 @@ def test_what_was_counted_against_all_in_the_cloud_is_as_stored() -> None:
     found = stored("against-measured")["found"]
     assert put(PAGE, "against", against.table(found)) == PAGE
     assert {one["devices"] for one in found.values()} == {500}
+
+
+def test_what_deciding_takes_is_as_stored() -> None:
+    found = json.loads((place_deciding.RESULTS / "place-deciding.json").read_text())
+    assert put(PAGE, "deciding", place_deciding.table(found)) == PAGE
 
 
 def test_figure_13_is_what_is_stored() -> None:
