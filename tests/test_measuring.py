@@ -58,7 +58,6 @@ OLDER = {
     "papers/knn/results/knn-slack.json",
     "papers/race/results/against.json",
     "papers/race/results/place-improvement.json",
-    "papers/race/results/replanned.json",
     "papers/vico/results/vico-10-beta50.json",
     "papers/vico/results/vico-10.json",
     "papers/vico/results/vico-11.json",

@@ -76,6 +76,7 @@ async def run(devices: int, seconds: float, processes: int = 2) -> dict[str, Any
     ]
     return {
         "devices": devices,
+        "seconds": seconds,
         "views": len(before.pairs),
         "change": change,
         "window": WINDOW,
@@ -228,8 +229,8 @@ def paragraph(found: dict[str, Any]) -> str:
         ),
     ]
     lines = [
-        f"`python -m papers.race.replanned --devices {found['devices']} "
-        f"--seconds {2 * found['change']:.0f}`, {found['views']} views: after "
+        f"`python -m papers.race.replanned --devices {found['devices']} --seconds "
+        f"{found['seconds']:.0f}`, {found['views']} views: after "
         f"{found['change']:.0f} s half of the devices have five times as many rows, the others "
         "2.33 times fewer. Nobody triggers it.",
         "",

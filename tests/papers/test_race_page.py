@@ -86,7 +86,7 @@ def test_another_run_of_figure_13_says_other_things() -> None:
     counts = {"expected": 7, "received": 7, "lost": 0, "double": 0, "not due": 0}
     fast = replanned.paragraph({**found, "devices": 100, "moves": few, "results": counts})
     assert (
-        f"--devices 100 --seconds {2 * change:.0f}`, " in fast
+        f"--devices 100 --seconds {found['seconds']:.0f}`, " in fast
         and "expected: 7, received: 7, lost: 0" in fast
     )
     assert "moves 2 views: the first 4 s after the change (goal: 30 s, met), 2 within" in fast
