@@ -50,8 +50,8 @@ class AgentState:
     slack
         How old a row may be when it is put, in microseconds.
     beat
-        How often streams without rows are heard of, and in half of that time with what is sent
-        anyway: as often as rates are, so that both share a frame.
+        How often streams without rows are heard of, and after half of that time with what is
+        sent anyway: so with the reports of their rates, one a minute, in one frame.
     window
         Bytes that may be under way without acknowledgement.
     portion
@@ -65,7 +65,7 @@ class AgentState:
         *,
         token: int = 0,
         slack: int = 1_000_000,
-        beat: int = 60_000_000,
+        beat: int = 90_000_000,
         window: int = 262_144,
         portion: int = 100_000,
     ) -> None:
