@@ -18,7 +18,7 @@ from anabranch.placement.cost import link_costs
 from anabranch.placement.graph import CLOUD, CLOUD_NAME
 from anabranch.placement.needs import ADOPTION, MovePrices, Needs
 from anabranch.placement.placement import Placement
-from anabranch.placement.rows import RateChanges
+from anabranch.placement.rows import Pinned, RateChanges
 from anabranch.placement.switching import Move, Switcher
 
 __all__ = ["Decision", "Running", "Steering"]
@@ -155,13 +155,13 @@ class Steering:
         at = self._at
         forced = self._follow(at, same)
         assert self._switcher is not None and self._needs is not None
-        hold = self._held(now, offline)
-        places = self._switcher.places
+        places, held = self._switcher.places, self._held(now, offline)
+        hold = Pinned(held, places[held])
         moves = self._switcher.observe(self._news(changes) if same else [], elapsed, hold=hold)
         begun = self._begun(at) if len(at) < len(self._views) else []
         if not forced and not moves:
             return begun
-        stuck = {self._needs.names[v] for v in hold.tolist()}
+        stuck = {self._needs.names[v] for v in held.tolist()}
         return begun + [one for one in self._moved(forced + moves, places) if one.view not in stuck]
 
     def _is_alike(self, before: Mapping[str, Running]) -> bool:

@@ -135,15 +135,15 @@ class Switcher:
         """Take new rates, that hold for `duration`, and answer with the moves to make now.
 
         Views named in `hold` cannot move now: the others follow the best plan in which those stay.
-        Changes may be `RateChanges` as well, and `hold` an array of numbers of views.
+        By number, changes may be `RateChanges`, and `hold` what is `Pinned`.
         """
         if not is_cost(duration):
             raise InvalidCall(
                 "observe", [f"duration must be a time of at least 0, got {duration!r}"]
             )
         changes = list(changes) if isinstance(changes, (list, tuple)) else changes
-        given = changes.rows if isinstance(changes, RateChanges) else changes
-        if not isinstance(given, (list, np.ndarray)) or len(given):
+        given = changes.rows.tolist() if isinstance(changes, RateChanges) else changes
+        if not isinstance(given, list) or given:
             self.best = self.best.replan(changes)
         held = self._held(hold)
         if self.best is not self._aimed[0] or not held.is_as(self._aimed[1]):
@@ -230,8 +230,8 @@ class Switcher:
         """Where the views are that cannot move now."""
         if isinstance(hold, (list, tuple)) and not hold:
             return _NOTHING
-        if isinstance(hold, np.ndarray):
-            return Pinned(hold, self.places[hold])
+        if isinstance(hold, Pinned):
+            return hold
         at = {name: v for v, name in enumerate(self._names)}
         several = isinstance(hold, Collection) and not isinstance(hold, (str, bytes))
         views = list(hold) if several else [hold]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,6 +72,7 @@ def test_views_are_held_after_the_plan_in_use_is_adopted_again() -> None:
     assert follower.observe([("w", "p", 1)], LONG, hold=["w"]) == []
     assert follower.adopt(follower.best) == []
     assert follower.observe([], LONG, hold=["w"]) == [] and follower.location == {"w": "P"}
+    assert follower.observe([], LONG, hold=np.array(["w"])) == []
     assert [move.target for move in follower.observe([], LONG)] == ["Q"]
 
 
