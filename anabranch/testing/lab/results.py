@@ -12,6 +12,7 @@ from typing import Any
 
 import msgpack
 import numpy as np
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
@@ -103,14 +104,18 @@ class CloudViews:
             reader = await js.pull_subscribe("", stream=inside, config=settings)
             while True:
                 heed_cancellation()
-                for bucket in list(self._owed):  # what has come of each at once, as a query does
-                    await send_back(client, bucket, self._owed[bucket])
-                    del self._owed[bucket]
+                # All buckets at once, and what has come of each in one: as the tasks of a query do.
+                due = [bucket for bucket, found in self._owed.items() if found]
+                await asyncio.gather(*(self._send(client, bucket) for bucket in due))
                 with contextlib.suppress(TimeoutError):
                     for message in await reader.fetch(100, timeout=0.2):
                         self._take(message)
         finally:
             await client.close()
+
+    async def _send(self, client: Client, bucket: int) -> None:
+        await send_back(client, bucket, self._owed[bucket])
+        self._owed[bucket].clear()
 
     def _take(self, message: Msg) -> None:
         self._position = message.metadata.sequence.stream
