@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from anabranch.errors import InvalidCall
 from anabranch.placement.graph import ViewGraph, spread_rows
 from anabranch.placement.rows import RateChanges
 
@@ -79,6 +80,10 @@ class Needs:
                 at = slice(ends[k] - count[k], ends[k])
                 stated = np.array([known.get(one, np.nan) for one in share[at].tolist()])
                 found[at] = np.where(np.isnan(stated), found[at], stated)
+        if not (found >= 0).all():  # nor is what is not a number
+            wrong = next(one for one in read if not all(r >= 0 for r in rates[one].values()))
+            problem = f"rates must be at least 0; those of {wrong!r} are {dict(rates[wrong])}"
+            raise InvalidCall("report", [problem])
         return RateChanges(rows, found)
 
 

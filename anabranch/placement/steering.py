@@ -16,7 +16,7 @@ import numpy as np
 from anabranch.placement.call import place
 from anabranch.placement.cost import link_costs
 from anabranch.placement.graph import CLOUD, CLOUD_NAME
-from anabranch.placement.needs import ADOPTION, MovePrices, Needs
+from anabranch.placement.needs import ADOPTION, DEFINITION, MovePrices, Needs
 from anabranch.placement.placement import Placement
 from anabranch.placement.rows import Pinned, RateChanges
 from anabranch.placement.switching import Move, Switcher
@@ -201,6 +201,8 @@ class Steering:
         views = np.array([number[one.view] for one in moves])
         prices = self._prices.of(graph, views, *np.array(ends).T).tolist()
         for move, price in zip(moves, prices, strict=True):
+            if move.origin not in device and move.origin != CLOUD_NAME:  # of no stream by now
+                price += DEFINITION * self.cost("down", move.origin)
             saves = None
             if len(moved) < _TOLD:
                 back = self._switcher.places.copy()
@@ -279,18 +281,14 @@ class Steering:
         pin = long | {view: where for view, where in self._pin.items() if view in self._views}
         read = {stream for view in self._views.values() for stream in view.inputs}
         homes = {stream: device for stream, device in self._homes.items() if stream in read}
-        plan = place(
-            self._rates(),
-            homes,
-            _known(up, homes),
-            _known(down, homes),
-            pin=pin,
-        )
+        there = set(homes.values())
+        pinned = set(self._homes.values()).intersection(pin.values())  # perhaps without streams
+        switcher, self._switcher = self._switcher, None  # unless the plan can be made
+        plan = place(self._rates(), homes, _known(up, there), _known(down, there | pinned), pin=pin)
         self._needs = Needs(plan.graph, self._views)
         windows = [self._views[name].window for name in self._needs.names]
         self._prices.windows = np.array(windows)
-        if self._switcher is None:
-            self._switcher = Switcher(plan, self._prices, min_saving=0.05)
+        self._switcher = switcher or Switcher(plan, self._prices, min_saving=0.05)
         return self._switcher.adopt(plan, at)
 
     def _held(self, now: float, offline: Collection[str]) -> np.ndarray:
@@ -341,11 +339,10 @@ def _demand(view: Running) -> tuple[Any, ...]:
     return view.inputs, view.shares, view.window
 
 
-def _known(costs: Any, homes: Mapping[str, str]) -> Any:
+def _known(costs: Any, there: Collection[str]) -> Any:
     """Costs of those devices alone that there are."""
     if not isinstance(costs, Mapping):
         return costs
-    there = set(homes.values())
     return {device: cost for device, cost in costs.items() if device is None or device in there}
 
 

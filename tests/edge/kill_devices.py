@@ -26,11 +26,12 @@ async def device(hub: Path, address: str, folder: Path, name: str) -> None:
         folder=folder / name,
         flush="0.2 seconds",
     ) as agent:
-        for x, y in walk(rng, 10_000):
-            if (hub / "stop").exists():
-                break
-            await agent.put(f"gps[{name}]", xy=[float(x), float(y)])
-            await asyncio.sleep(rng.uniform(0.05, 0.3))
+        while not (hub / "stop").exists():
+            for x, y in walk(rng, 100):
+                await agent.put(f"gps[{name}]", xy=[float(x), float(y)])
+                await asyncio.sleep(rng.uniform(0.05, 0.3))
+                if (hub / "stop").exists():
+                    break
         # The connection may be lost, and have to wait before it is tried again.
         await asyncio.wait_for(agent.drained(), 120)
         await asyncio.sleep(3)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.edge.broker import Broker
+from anabranch.edge.ending import end
 from anabranch.edge.hub import Hub
 from anabranch.edge.placements import PlacementLog
 from anabranch.testing.lab.results import CloudViews, Identity
@@ -23,6 +24,7 @@ __all__ = ["SPARK", "VICTIMS", "Killed", "killed"]
 
 HERE = Path(__file__).parent
 DEVICES, PROCESSES = 6, 3
+_PATIENCE = 600  # seconds until devices that do not end count as hung
 VICTIMS = {
     "devices": ["devices"],
     "cloud": ["cloud"],
@@ -118,6 +120,14 @@ class Parts:
             self.spark = SparkViews(place, self.hub, address, DEVICES, self.master)
         return self.spark
 
+    def check(self, evaluating: asyncio.Task[None] | None) -> None:
+        """Fail if a part has ended by itself, or the coroutine that computes views."""
+        for part, process in self.running.items():
+            assert process.poll() is None, f"{part} has ended\n{self.log(part)}"
+        assert self.spark is None or self.spark.running, self.spark.tail()
+        if evaluating is not None and evaluating.done():
+            evaluating.result()
+
     def log(self, part: str) -> str:
         """The end of what it wrote."""
         return (self.folder / f"{part}.log").read_text()[-3000:]
@@ -155,9 +165,9 @@ async def _story(parts: Parts, victims: list[str], kills: int, rng: random.Rando
     views, evaluating = _views(parts)
     while views.found.total() < 20:
         await asyncio.sleep(0.2)
-        assert parts.running["cloud"].poll() is None, parts.log("cloud")
-        assert parts.spark is None or parts.spark.running, parts.spark.tail()
+        parts.check(evaluating)
     for _ in range(kills):
+        parts.check(evaluating)
         part = rng.choice(victims)
         made.kills[part] += 1
         part = rng.choice(devices) if part == "devices" else part
@@ -167,7 +177,7 @@ async def _story(parts: Parts, victims: list[str], kills: int, rng: random.Rando
     (parts.hub.folder / "stop").touch()
     for _ in range(20):  # whoever was connected too late for a result gets it next time
         for part in devices:
-            code = await asyncio.to_thread(parts.running[part].wait)
+            code = await asyncio.to_thread(parts.running[part].wait, _PATIENCE)
             assert code == 0, parts.log(part)
         if await asyncio.to_thread(parts.compare, views.found, made):
             break
@@ -177,9 +187,10 @@ async def _story(parts: Parts, victims: list[str], kills: int, rng: random.Rando
     if parts.spark is not None:
         await asyncio.to_thread(parts.spark.rests)
     parts.compare(views.found, made)
-    assert parts.running["cloud"].poll() is None, parts.log("cloud")
+    parts.running = {part: one for part, one in parts.running.items() if part not in devices}
+    parts.check(evaluating)
     if evaluating is not None:
-        evaluating.cancel()
+        await end([evaluating])
     return made
 
 
@@ -206,6 +217,7 @@ async def _kill_spark(parts: Parts, part: str, rng: random.Random) -> None:
     if part == "executors" or rng.random() < 0.8:
         await asyncio.to_thread(query.commits, 1)
     await asyncio.sleep(rng.uniform(0.0, 2.5))
+    parts.check(None)
     if part == "executors":
         await asyncio.to_thread(query.kill_executor, rng)
         return

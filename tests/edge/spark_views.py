@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -13,12 +14,12 @@ import pyarrow.parquet as pq
 from anabranch.edge.hub import Hub
 from anabranch.testing.lab.results import Identity
 from tests.edge.kill_spark import views
-from tests.spark.feeds import happens
 from tests.spark.processes import Driver, newest
 
 __all__ = ["SparkViews"]
 
 _SCRIPT = Path(__file__).with_name("kill_spark.py")
+_QUIET = 5.0
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
@@ -65,8 +66,14 @@ class SparkViews:
     def kill_executor(self, rng: random.Random) -> None:
         """SIGKILL to one of two executors; Spark starts another in its place."""
         assert self._driver is not None
-        self._driver.wait_until(lambda: len(self._executors()) == 2, "two executors")
-        os.kill(rng.choice(self._executors()), signal.SIGKILL)
+        there: list[int] = []
+
+        def two() -> bool:
+            there[:] = self._executors()
+            return len(there) == 2
+
+        self._driver.wait_until(two, "two executors")
+        os.kill(rng.choice(there), signal.SIGKILL)
 
     def commits(self, more: int) -> None:
         """Wait until so many more micro-batches are committed."""
@@ -75,8 +82,18 @@ class SparkViews:
         self._driver.wait_until(lambda: newest(self.folder, "commits") >= begun + more, "a commit")
 
     def rests(self) -> None:
-        """Wait until there is nothing more to process."""
-        happens(lambda: newest(self.folder, "commits") >= newest(self.folder, "offsets"))
+        """Wait until all that has come is committed, and nothing more has for five seconds."""
+        assert self._driver is not None
+        since, seen = time.monotonic(), -1
+
+        def quiet() -> bool:
+            nonlocal since, seen
+            begun = newest(self.folder, "offsets")
+            if begun != seen or newest(self.folder, "commits") < begun:
+                since, seen = time.monotonic(), begun
+            return time.monotonic() - since > _QUIET
+
+        self._driver.wait_until(quiet, "the end of what came")
 
     @property
     def found(self) -> Counter[Identity]:

@@ -45,19 +45,27 @@ def test_the_running_system_is_as_stored() -> None:
     """The program writes its tables after a run."""
     runs, labs = stored("running"), running.stored_labs()
     assert [run["devices"] for run in runs] == list(running.DEVICES)
-    assert running.in_page(PAGE, runs, labs) == PAGE
-    assert [labs[name]["asked"]["flush"] for name in ("1s", "5s")] == ["1 second", "5 seconds"]
-    assert labs["2000"]["fleet"]["devices"] == 2000
+    assert running.in_page(PAGE, runs, labs, running.stored_relay()) == PAGE
+    asked = {name: labs[name]["asked"] for name in labs}
+    for name, devices, seconds, flush in (
+        ("1s", 60, 15, "1 second"),
+        ("5s", 60, 120, "5 seconds"),
+        ("2000", 2000, 20, "5 seconds"),
+    ):
+        of = asked[name]
+        assert (of["devices"], of["seconds"], of["flush"]) == (devices, seconds, flush)
 
 
 def test_another_run_of_the_running_system_says_other_things() -> None:
     runs, labs = stored("running"), running.stored_labs()
     slow = {**runs[-1], "adoption": [9.0] * 500}
-    page = running.in_page(PAGE, [*runs[:-1], slow], labs)
+    page = running.in_page(PAGE, [*runs[:-1], slow], labs, running.stored_relay())
     assert "| 9, **missed** |" in page and page.count("9.00 s") == 1
     late = {**labs["1s"], "latency": {"p50": 0.2, "p99": 0.3}}
-    assert "| 150 ms | 200 ms, **missed** |" in running.delays(late)
-    assert "| 400 ms | 300 ms |" in running.delays(late)
+    said = running.delays({"late": late})
+    assert "after, ms | 150 | 200, **missed** |" in said and "after, ms | 400 | 300 |" in said
+    heavy = [{**run, "second": {**run["second"], "cloud_memory": 9e9}} for run in runs]
+    assert "That process has 9000 to 9000 MB" in running.explained(heavy, running.stored_relay())
 
 
 def test_what_was_counted_against_all_in_the_cloud_is_as_stored() -> None:
@@ -97,7 +105,7 @@ def test_another_run_of_figure_13_says_other_things() -> None:
     assert "**No view moves**" in replanned.paragraph({**found, "moves": []})
     readings = [dict(one) for one in found["readings"]]
     for name in ("up_rows", "down_rows"):
-        readings[-1][name] = readings[-2][name]
+        readings[-20][name] = readings[-21][name]
     assert "**there was a gap.**" in replanned.paragraph({**found, "readings": readings})
     with pytest.raises(ValueError, match="the page has no marks"):
         replanned.in_page("no marks", found)

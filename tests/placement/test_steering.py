@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.errors import InvalidCall
 from anabranch.placement import steering
 from anabranch.placement.placement import Placement
 from anabranch.placement.steering import Running, Steering
@@ -177,6 +178,32 @@ def test_costs_of_devices_that_no_view_reads_are_left_out() -> None:
         kept = world.views.pop(name)
         assert world.decide(1.0) == []
         world.views[name] = kept
+
+
+def test_a_view_is_pinned_to_a_device_whose_streams_nobody_reads() -> None:
+    costs = {"upload_cost": 1.0, "download_cost": {"cy": 1.0, None: 0.5}}
+    world = World([pair("ann", "bob")], pin={"near(ann,bob)": "cy"}, **costs)
+    reported(world, ann=10.0, bob=100.0)
+    assert [d.place for d in world.decide(0.0)] == ["cy"]
+
+
+@pytest.mark.parametrize("rates", [{1.0: -5.0}, {0.5: float("nan")}])
+def test_a_rate_that_is_none_is_an_error(rates: dict[float, float]) -> None:
+    world = World([pair("ann", "bob", place="bob")])
+    reported(world, ann=10.0, bob=100.0)
+    world.decide(0.0)
+    world.steering.report("gps[bob]", rates)
+    with pytest.raises(InvalidCall, match=r"rates must be at least 0; those of 'gps\[bob\]' are"):
+        world.decide(1.0)
+
+
+def test_what_could_not_be_decided_is_tried_again() -> None:
+    """A plan of other views does not stand in for one that cannot be made."""
+    world = World([pair("ann", "bob", place="bob")], upload_cost={"ann": 1.0, None: -1.0})
+    reported(world, ann=10.0, bob=100.0)
+    for _ in range(2):
+        with pytest.raises(InvalidCall, match="upload_cost"):
+            world.decide(1.0)
 
 
 @st.composite

@@ -76,6 +76,15 @@ def test_views_are_held_after_the_plan_in_use_is_adopted_again() -> None:
     assert [move.target for move in follower.observe([], LONG)] == ["Q"]
 
 
+def test_views_named_by_numbers_are_held_by_name() -> None:
+    numbered = [(1, "p", 10), (1, "q", 2), (0, "q", 10), (0, "p", 2)]
+    plan = ab.place(numbered, {"p": "P", "q": "Q"}, download_cost=1.0)
+    follower = ab.placement.Switcher(plan, move_cost=1.0)
+    changed = [(1, "p", 2), (1, "q", 10), (0, "q", 2), (0, "p", 10)]
+    moved = follower.observe(changed, LONG, hold=np.array([0]))
+    assert [move.view for move in moved] == [1]
+
+
 @fewer
 @given(cases(stays=True), st.data())
 def test_held_views_stay_and_the_others_reach_the_best_plan_around_them(

@@ -373,16 +373,24 @@ def test_what_jdbc_cannot_be_given_is_named(setting: str) -> None:
 @pytest.mark.parametrize(
     ("dsn", "why"),
     [
-        ("news", 'missing "=" after "news"'),
-        ("host=db pasword=x", 'invalid connection option "pasword"'),
-        ("postgresql://db:54 32/news", "54 32"),
+        ("news", "a name has no = after it"),
+        ("host=db pasword=s3cret", "it has a setting that there is not; did you mean 'password'"),
+        ("host=db password=my s3cret=x", "it has a setting that there is not"),
+        ("host=db password=my s3cret", "a value with spaces needs quotes"),
+        ("host=db password='s3cret", "a quote has no end"),
+        ("postgresql://db/news?sslmod=s3cret", "did you mean 'sslmode'"),
+        ("postgresql://me:100%s3cret@db/news", "% is written %25"),
+        ("postgresql://me:s3cret@[::1/db", "it cannot be read"),
+        ("postgresql+psycopg://me:s3cret@db/news", "a name has no = after it"),
     ],
 )
 @pytest.mark.parametrize("via", [None, "driver", "spark"])
 def test_a_dsn_that_is_none_is_named_at_the_call(dsn: str, why: str, via: str | None) -> None:
+    """Without what it holds: that may be a password."""
     pytest.importorskip("psycopg")
-    with pytest.raises(InvalidCall, match=f"dsn must be an address of PostgreSQL, .*: .*{why}"):
+    with pytest.raises(InvalidCall, match="dsn must be an address of PostgreSQL, ") as raised:
         ab.sinks.postgres(dsn, "t", app="a", via=via)
+    assert why in str(raised.value) and "s3cret" not in str(raised.value)
 
 
 def test_instants_in_utc_at_any_depth() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,7 +143,7 @@ class PostgresTable(Target):
             conninfo_to_dict(self.dsn)
         except ProgrammingError as error:
             wanted = "such as 'host=db user=me dbname=news' or 'postgresql://me@db/news'"
-            return f"dsn must be an address of PostgreSQL, {wanted}: {str(error).strip()}"
+            return f"dsn must be an address of PostgreSQL, {wanted}: {_unreadable(str(error))}"
         return None
 
     def address_problem(self) -> str | None:
@@ -282,3 +284,24 @@ def _declared(columns: Mapping[str, str]) -> Any:
         sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))
         for name, kind in columns.items()
     )
+
+
+def _unreadable(said: str) -> str:
+    """What is wrong with a dsn, by what libpq says, which may quote a password."""
+    from psycopg.pq import Conninfo
+
+    if found := re.match(r'invalid (?:connection option|URI query parameter:) "(\w+)"', said):
+        known = [one.keyword.decode() for one in Conninfo.get_defaults()]
+        if near := get_close_matches(found[1], known, 1):
+            return f"it has a setting that there is not; did you mean {near[0]!r}?"
+        return "it has a setting that there is not"
+    reasons = {
+        'missing "="': "a name has no = after it; a value with spaces needs quotes, 'like this'",
+        "invalid percent": "in an address % is written %25",
+        "unexpected spaces": "in an address a space is written %20",
+        "unterminated": "a quote has no end",
+    }
+    for begin, reason in reasons.items():
+        if said.startswith(begin):
+            return reason
+    return "it cannot be read"
