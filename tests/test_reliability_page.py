@@ -205,6 +205,19 @@ def test_the_queries_of_the_adverse_tests_are_counted() -> None:
     assert set(counts) - {"other"} == {NUMBERS[len(STORIES)]}
 
 
+def test_worlds_that_were_lived() -> None:
+    found = report("edge-worlds")
+    counts = found["counts"]
+    assert found["failed"] == [] and f"{counts['worlds']:,}, in which" in PAGE
+    for what, words in (
+        ("results", "results were due"),
+        ("moves", "times, devices left"),
+        ("devices that left", "times and brokers"),
+        ("brokers that lost messages", "times. None failed"),
+    ):
+        assert f"{counts[what]:,} {words}" in PAGE
+
+
 KILLED = {
     "devices": "devices",
     "cloud": "cloud (relay and keeper)",
