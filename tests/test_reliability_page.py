@@ -223,6 +223,8 @@ KILLED = {
     "cloud": "cloud (relay and keeper)",
     "broker": "broker",
     "all": "any of them",
+    "driver": "driver of `ab.follow`",
+    "executors": "one of two executors",
 }
 
 
