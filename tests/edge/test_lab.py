@@ -331,6 +331,19 @@ def test_who_has_not_adopted_a_placement_counts() -> None:
     assert not Goal("95 % have adopted", within(found, 0.95), 1.0, "s").met
 
 
+def test_an_order_is_waited_for_as_long_as_it_lasts() -> None:
+    lab = Lab(1)
+    lab._serving = SimpleNamespace(done=lambda: False)  # type: ignore[assignment]
+    lab._fleets = [SimpleNamespace()]  # type: ignore[list-item]
+
+    async def asked(_: Any, text: str, seconds: float = 0.0) -> float:
+        return seconds
+
+    lab._ask = asked  # type: ignore[method-assign]
+    assert asyncio.run(lab._order(do="put", seconds=400.0)) == [400.0]
+    assert asyncio.run(lab._order(do="tell")) == [0.0]
+
+
 def test_a_directive_is_timed_from_the_report_that_called_for_it() -> None:
     """The newest of the streams that moved, of those before the entry; not one after it."""
     clock = iter([100.0, 107.0, 108.5, 110.0])
