@@ -80,10 +80,12 @@ class Needs:
                 at = slice(ends[k] - count[k], ends[k])
                 stated = np.array([known.get(one, np.nan) for one in share[at].tolist()])
                 found[at] = np.where(np.isnan(stated), found[at], stated)
-        if not (found >= 0).all():  # nor is what is not a number
-            wrong = next(one for one in read if not all(r >= 0 for r in rates[one].values()))
-            problem = f"rates must be at least 0; those of {wrong!r} are {dict(rates[wrong])}"
-            raise InvalidCall("report", [problem])
+        if not (np.isfinite(found) & (found >= 0)).all():
+            wrong = next(
+                one for one in read if not all(0 <= r < np.inf for r in rates[one].values())
+            )
+            problem = f"rates must be numbers of at least 0; those of {wrong!r} are "
+            raise InvalidCall("report", [f"{problem}{dict(rates[wrong])}"])
         return RateChanges(rows, found)
 
 

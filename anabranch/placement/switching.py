@@ -142,8 +142,8 @@ class Switcher:
                 "observe", [f"duration must be a time of at least 0, got {duration!r}"]
             )
         changes = list(changes) if isinstance(changes, (list, tuple)) else changes
-        given = changes.rows.tolist() if isinstance(changes, RateChanges) else changes
-        if not isinstance(given, list) or given:
+        given = changes.rows if isinstance(changes, RateChanges) else changes
+        if not isinstance(changes, (list, RateChanges)) or len(given):
             self.best = self.best.replan(changes)
         held = self._held(hold)
         if self.best is not self._aimed[0] or not held.is_as(self._aimed[1]):
