@@ -244,18 +244,19 @@ class _Conjunction:
     def _value(
         self, scored: Term, left: Block, right: Block, i: np.ndarray, j: np.ndarray
     ) -> np.ndarray:
-        """The value of a term of some alternative, where it holds."""
+        """The value of a term of some alternative, where it holds; no other term has a say."""
         found = np.full(len(i), np.nan)
-        rows, left, right, i, j = visible(left, right, i, j, self._nullable)
         for slot, term in self._terms:
-            if term is scored and len(rows):
-                value, good = self._evaluate(slot, term, left, right, i, j)
-                assert value is not None
-                found[rows[good]] = value[good]
+            if term is scored:
+                rows, *those = visible(left, right, i, j, [slot] if self._nullable else [])
+                if len(rows):
+                    value, good = self._evaluate(slot, term, *those)
+                    assert value is not None
+                    found[rows[good]] = value[good]
                 return found
         for part in (part for parts in self._choices for part in parts):
             inner = part._value(scored, left, right, i, j)
-            found[rows] = np.where(np.isnan(inner), found[rows], inner)
+            found = np.where(np.isnan(inner), found, inner)
         return found
 
     def _evaluate(

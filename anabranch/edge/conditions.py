@@ -25,6 +25,7 @@ __all__ = ["PairConditions", "RowConditions", "predicate_of", "to_form"]
 _MEASURES = ("euclidean", "cosine", "dot", "manhattan")
 _SHIPPED = "euclidean, cosine, dot, manhattan, within, same, differs, and these with &, | and ~"
 _LEAST, _MOST = 2.0**-450, 2.0**450  # as in flow.lanes
+_LEAST_SQUARE = 2.0**-960  # as in flow.extremes
 _ORDERS = {
     ">=": np.greater_equal,
     ">": np.greater,
@@ -251,10 +252,12 @@ def _measure(kind: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if kind != "euclidean":
         return sums
     found: np.ndarray = np.sqrt(sums)
-    far = np.isinf(found)  # by way of vectors that are made smaller
-    if far.any():
-        unit = 2.0**-64
-        found[far] = np.sqrt(_sums(x[far] * unit, y[far] * unit, kind)) / unit
+    extreme = np.flatnonzero((sums <= _LEAST_SQUARE) | np.isinf(sums))
+    if len(extreme):  # as in flow.extremes: by way of differences near one
+        apart = x[extreme].astype(np.float64) - y[extreme].astype(np.float64)
+        scale = np.frexp(np.abs(apart).max(axis=1, initial=0.0))[1]
+        near = np.ldexp(apart, -scale[:, None])
+        found[extreme] = np.ldexp(np.sqrt(_sums(near, near, "dot")), scale)
     return found
 
 

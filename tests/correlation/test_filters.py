@@ -246,6 +246,43 @@ def test_cosines_at_any_scale_equal_exact_rationals(seed: int, d: int, exponents
         assert abs(value - truth) <= 1e-14 * max(scale, abs(truth))
 
 
+@settings(max_examples=examples(60))
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([1, 2, 3, 8, 17]),
+    st.lists(st.integers(-1060, 505), min_size=2, max_size=2),
+)
+def test_distances_at_any_scale_equal_exact_rationals(seed: int, d: int, exponents: list[int]):
+    a, b = (vectors(seed + k, d, "f8", e, 0) for k, e in enumerate(exponents))
+    b = np.concatenate([b, a[:1], np.nextafter(a[:1], np.inf)])
+    pair = Pair(block(a), block(b), (0, 0))
+    i, j = every(pair)
+    got = measure("euclidean", "s", pair.left, pair.right, i, j)
+    for value, u, v in zip(got, a[i], b[j], strict=True):
+        square = sum(((Fraction(x) - Fraction(y)) ** 2 for x, y in zip(u, v, strict=True)))
+        root = Fraction(math.isqrt(int(square * 2**2400)), 2**1200)
+        assert abs(Fraction(value) - root) <= root / 10**14 + Fraction(2) ** -1074
+        assert (value == 0) == (square == 0)
+
+
+@pytest.mark.parametrize("others", [0, 200])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_vectors_that_differ_by_little_are_apart(others: int, keyed: bool):
+    """Squares of such differences vanish in float64; other rows and other terms change nothing."""
+    values = [[1e-170, 0.0], [2e-170, 0.0], *[[1.0, 0.0]] * others]
+    side = rows(v=pa.array(values))
+
+    def found(where: Any) -> set[Any]:
+        both = pairs(side, side, where & ab.same("k") if keyed else where)
+        return {(i, j) for i, j in both if i < 2 and j < 2}
+
+    assert found(ab.euclidean("v") <= 0) == {(0, 0), (1, 1)}
+    assert found(ab.euclidean("v") > 0) == {(0, 1), (1, 0)}
+    assert found(ab.euclidean("v") >= 5e-171) == {(0, 1), (1, 0)}
+    assert found(ab.euclidean("v") <= 1e-170) == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert found(ab.euclidean("v") < 1e-170) == {(0, 0), (1, 1)}
+
+
 def _dot(u: np.ndarray, v: np.ndarray) -> Fraction:
     return sum((Fraction(x) * Fraction(y) for x, y in zip(u, v, strict=True)), Fraction(0))
 

@@ -179,6 +179,17 @@ def test_the_score_is_the_first_measure_where_its_condition_holds() -> None:
     assert scores == {0: 1.0, 1: None, 2: None, 3: 1.0, 4: None}
 
 
+@pytest.mark.parametrize("deeper", [False, True])
+def test_a_score_does_not_depend_on_what_else_is_null(deeper: bool) -> None:
+    named = (ab.edit("name") <= 1) & ab.within("n", 5)
+    if deeper:  # an alternative inside an alternative
+        named = (named | ab.within("x", 9)) & ab.differs("code")
+    left = [{"key": "k", "name": "Acme", "n": n, "code": 1} for n in (None, 500)]
+    right = [{"key": "k", "name": "Acne", "n": 2, "code": 1}]
+    found = run(named | ab.same("key"), left, right)
+    assert [(pair["left_id"], pair["score"]) for pair in found] == [(0, 1.0), (1, 1.0)]
+
+
 def test_null_is_a_bad_row_only_where_it_rules_every_match_out() -> None:
     rows_ = [{"name": None, "key": "k"}]
     with pytest.raises(BadRow, match="'name' is null"):

@@ -33,6 +33,7 @@ WHERE = [
     ab.cosine("v") >= 0.3,
     ab.cosine("f") < 0.1,
     ab.dot("v") > 20,
+    ab.euclidean("v") <= 1e-169,
     ab.manhattan("f") <= 25,
     ab.within("x", 0.5),
     ab.within("k", 2),
@@ -49,7 +50,8 @@ WHERE = [
 
 def rows(count: int, seed: int) -> dict[str, np.ndarray]:
     random = np.random.default_rng(seed)
-    scale = np.where(random.random(count) < 0.1, 1e120, 1.0)  # squared norms of some are extreme
+    # Squared norms of some are extreme.
+    scale = random.choice([1e120, 1e-170, 1.0], count, p=[0.1, 0.1, 0.8])
     return {
         "v": random.normal(0, 2, (count, 11)) * scale[:, None],
         "f": random.normal(0, 2, (count, 11)).astype(np.float32),

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from anabranch.correlation.filters.bags import elements_of
 from anabranch.errors import extra
 from anabranch.flow.blocks import Block, take
+from anabranch.flow.extremes import extreme_distance, out_of_range
 from anabranch.flow.lanes import PRODUCTS, SIZES, SQUARES, Directions, directions, fetch, summed
 from anabranch.flow.process import njit
 
@@ -37,6 +38,17 @@ def _sums(kind, x, y, i, j, out):  # pragma: no cover
         fetch(x, i[ahead])  # type: ignore[call-arg]
         fetch(y, j[ahead])
         out[p] = summed(kind, x[i[p]], y[j[p]], lanes)
+
+
+@njit(nogil=True)
+def _roots(x, y, i, j, out):  # pragma: no cover
+    """Make distances of sums of squares."""
+    lanes = np.empty(8)
+    for p in range(len(i)):
+        if out_of_range(out[p]):
+            out[p] = extreme_distance(x[i[p]], y[j[p]], lanes)
+        else:
+            out[p] = math.sqrt(out[p])
 
 
 @njit(nogil=True)
@@ -73,18 +85,6 @@ def directed(block: Block, slot: str) -> Directions:
     return Directions(vectors if scaled is None else scaled, norms)
 
 
-def _shrink(x: np.ndarray, y: np.ndarray, i: np.ndarray, j: np.ndarray, out: np.ndarray) -> None:
-    """The Euclidean distances whose squares overflow, by way of vectors that are made smaller."""
-    far = np.flatnonzero(np.isinf(out))
-    unit = 2.0**-64
-    u, v = x[i[far]] * unit, y[j[far]] * unit
-    for array in (u, v):
-        array.flags.writeable = False  # as blocks are, or the loop would be compiled once more
-    again, rows = np.empty(len(far)), np.arange(len(far), dtype=i.dtype)
-    _sums(SQUARES, u, v, rows, rows, again)
-    out[far] = np.sqrt(again) / unit
-
-
 def measure(
     kind: str, slot: str, left: Block, right: Block, i: np.ndarray, j: np.ndarray
 ) -> np.ndarray:
@@ -99,9 +99,7 @@ def measure(
         _sums(PRODUCTS, x, y, i, j, out)
     elif kind == "euclidean":
         _sums(SQUARES, x, y, i, j, out)
-        np.sqrt(out, out=out)
-        if np.isinf(out).any():
-            _shrink(x, y, i, j, out)
+        _roots(x, y, i, j, out)
     elif kind == "manhattan":
         _sums(SIZES, x, y, i, j, out)
     elif x.dtype == np.uint64:

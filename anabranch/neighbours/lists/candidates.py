@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from anabranch.flow.extremes import out_of_range
 from anabranch.flow.lending import lent
 from anabranch.flow.process import njit
-from anabranch.neighbours.lists.scoring import FAINT, out_of_range, root, score
+from anabranch.neighbours.lists.scoring import FAINT, root, score
 
 __all__ = ["beyond", "group", "look_up", "rescore"]
 

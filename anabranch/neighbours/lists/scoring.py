@@ -1,8 +1,8 @@
 """The distance of a query and an object, in float64 and one fixed order of addition.
 
 Sums are those of `flow.lanes`, so that a pair has the same score to the last bit whatever
-algorithm, batch or worker looks at it. Where squares would overflow or vanish, vectors are first
-multiplied by a power of two, which changes no digit: a score is right whatever the scale.
+algorithm, batch or worker looks at it. Where squares would overflow or vanish a power of two helps
+(`flow.extremes`): a score is right whatever the scale.
 
 Letters: u, v two vectors; d their length; c a coordinate, i an object, s a score; e a difference,
 `a` and `b` sums of four lanes each. ``lanes`` is scratch: eight numbers for one sum, or eight rows
@@ -15,16 +15,16 @@ import math
 
 import numpy as np
 
+from anabranch.flow.extremes import exponent, extreme_distance, out_of_range
 from anabranch.flow.lanes import PRODUCTS, SIZES, SQUARES, summed
 from anabranch.flow.process import njit
 
-__all__ = ["CHUNK", "FAINT", "beyond", "fill", "out_of_range", "root", "score"]
+__all__ = ["CHUNK", "FAINT", "beyond", "fill", "root", "score"]
 
 CHUNK = 256
 FAINT = 1e-300
 """More than squares can be wrong by that are near the least number."""
 
-_LEAST_SQUARE = 2.0**-960
 _LEAST, _MOST = 2.0**-450, 2.0**450  # squared norms, as in `flow.lanes`
 
 # The functions below are compiled; mypy and coverage do not see their insides.
@@ -36,7 +36,7 @@ def score(metric, u, v, lanes):  # pragma: no cover
     """The distance of two vectors; `metric` is a place in `METRICS`."""
     if metric == 0:
         square = summed(SQUARES, u, v, lanes)
-        return _extreme_distance(u, v, lanes) if out_of_range(square) else math.sqrt(square)
+        return extreme_distance(u, v, lanes) if out_of_range(square) else math.sqrt(square)
     if metric == 1:
         return summed(SIZES, u, v, lanes)
     a, b = summed(PRODUCTS, u, u, lanes), summed(PRODUCTS, v, v, lanes)
@@ -45,25 +45,6 @@ def score(metric, u, v, lanes):  # pragma: no cover
         return _extreme_cosine(u, v, a, b, lanes)
     # sqrt(a * b) makes the distance of a vector to itself exactly 0.
     return 1.0 - min(1.0, max(-1.0, dot / math.sqrt(a * b)))
-
-
-@njit(nogil=True, inline="always")
-def out_of_range(square):  # pragma: no cover
-    """Whether a sum of squares has lost digits, or all."""
-    return (square <= _LEAST_SQUARE) | (square == np.inf)
-
-
-@njit(nogil=True)
-def _extreme_distance(u, v, lanes):  # pragma: no cover
-    """The Euclidean distance of vectors, by way of differences near 1."""
-    apart = u - v
-    largest = np.abs(apart).max()
-    if largest == 0:
-        return 0.0
-    scale = _exponent(largest)
-    for c in range(len(apart)):
-        apart[c] = math.ldexp(apart[c], -scale)
-    return math.ldexp(math.sqrt(summed(PRODUCTS, apart, apart, lanes)), scale)
 
 
 @njit(nogil=True)
@@ -81,17 +62,10 @@ def _extreme_cosine(u, v, a, b, lanes):  # pragma: no cover
 @njit(nogil=True)
 def _near_one(u):  # pragma: no cover
     near = u.copy()
-    scale = _exponent(np.abs(u).max())
+    scale = exponent(np.abs(u).max())
     for c in range(len(near)):
         near[c] = math.ldexp(near[c], -scale)
     return near
-
-
-@njit(nogil=True)
-def _exponent(value):  # pragma: no cover
-    """The power of two that makes a value lie between a half and one."""
-    _, exponent = math.frexp(value)
-    return exponent
 
 
 @njit(nogil=True)
@@ -151,7 +125,7 @@ def _mend(centre, points, low, part, lanes):  # pragma: no cover
         return
     for i in range(len(part)):
         if out_of_range(part[i]):
-            part[i] = -_extreme_distance(centre, points[low + i], lanes)
+            part[i] = -extreme_distance(centre, points[low + i], lanes)
 
 
 @njit(nogil=True, inline="always")
