@@ -93,7 +93,8 @@ class Driven:
                 command,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **clock},
+                # Executors run in folders of their own, and read the streams by our functions.
+                env={**os.environ, "PYTHONPATH": str(ROOT), **clock},
                 start_new_session=True,
             )
 
