@@ -56,7 +56,6 @@ OLDER = {
     "papers/knn/results/knn-churn.json",
     "papers/knn/results/knn-error.json",
     "papers/knn/results/knn-slack.json",
-    "papers/race/results/against.json",
     "papers/race/results/place-improvement.json",
     "papers/vico/results/vico-10-beta50.json",
     "papers/vico/results/vico-10.json",

@@ -8,5 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
+"""The repository."""
+
 RESULTS = Path(__file__).parent / "results"
 """The reports that docs/reliability.md shows."""

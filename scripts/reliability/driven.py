@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scripts.reliability import ROOT
 from scripts.reliability.driver import ENDED
 from scripts.reliability.gauges import session
 from scripts.reliability.lives import LIVES, Life, committed

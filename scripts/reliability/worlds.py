@@ -18,13 +18,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from scripts.reliability import RESULTS
+from scripts.reliability import RESULTS, ROOT
 from scripts.reliability.evidence import circumstances, load, write
 from tests.edge.world import World
 
 __all__ = ["code_hash", "lived", "main", "missing", "run"]
 
-_ROOT = Path(__file__).parents[2]
 _CODE = ("anabranch/edge/*.py", "tests/edge/world.py", "tests/edge/twin.py")
 _AT_ONCE = 250  # worlds that are lived between two looks at the report
 
@@ -34,8 +33,8 @@ Range = tuple[int, int]  # seeds, without the last
 def code_hash() -> str:
     """What the files come to that decide how a world ends."""
     found = hashlib.sha256()
-    for path in sorted(path for pattern in _CODE for path in _ROOT.glob(pattern)):
-        found.update(f"{path.relative_to(_ROOT).as_posix()}\n".encode())
+    for path in sorted(path for pattern in _CODE for path in ROOT.glob(pattern)):
+        found.update(f"{path.relative_to(ROOT).as_posix()}\n".encode())
         found.update(hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()[:12]
 
