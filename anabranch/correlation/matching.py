@@ -248,9 +248,9 @@ class _Conjunction:
         found = np.full(len(i), np.nan)
         for slot, term in self._terms:
             if term is scored:
-                rows, *those = visible(left, right, i, j, [slot] if self._nullable else [])
-                if len(rows):
-                    value, good = self._evaluate(slot, term, *those)
+                known = visible(left, right, i, j, [slot] if self._nullable else [])
+                if len(rows := known.rows):
+                    value, good = self._evaluate(slot, term, *known[1:])
                     assert value is not None
                     found[rows[good]] = value[good]
                 return found

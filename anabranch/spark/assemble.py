@@ -41,10 +41,10 @@ from anabranch.spark.frames import (
     column_types,
     condition,
     hashable,
-    opened,
     refuse_others,
 )
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
+from anabranch.spark.opening import opened
 from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
 from anabranch.spark.rejects import begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import partitions, setting_problems

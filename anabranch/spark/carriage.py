@@ -26,7 +26,7 @@ from anabranch.spark.frames import by_name
 from anabranch.spark.layouts import LAYOUT, NAMES
 from anabranch.spark.versions import arrow_type
 
-__all__ = ["Carried", "carry", "carry_problems", "names_of"]
+__all__ = ["Carried", "carry", "carry_problems", "names_of", "names_of_each"]
 
 _AS_TEXT = re.compile(r"interval .*|(var)?char\(.*\)")
 
@@ -46,6 +46,14 @@ def names_of(keep: Any) -> Sequence[str]:
     if isinstance(keep, str):
         return [keep]
     return keep if isinstance(keep, (list, tuple)) else ()
+
+
+def names_of_each(keep: Any) -> tuple[Sequence[str], Sequence[str]]:
+    """The columns of either side that `keep` names, likewise."""
+    names = names_of(keep)
+    if len(names) == 2 and all(isinstance(part, (list, tuple)) for part in names):
+        return names[0], names[1]
+    return names, names
 
 
 def carry(frame: DataFrame, names: Sequence[str]) -> list[Carried]:

@@ -28,12 +28,13 @@ from anabranch.plans.current import CurrentPlans
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
-from anabranch.spark.carriage import Carried, carry, carry_problems, names_of
+from anabranch.spark.carriage import Carried, carry, carry_problems, names_of_each
 from anabranch.spark.default_plan import default_plan
-from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refuse_others
+from anabranch.spark.frames import STREAMS, by_name, column_types, refuse_others
 from anabranch.spark.keeper import attach, shared_path_problems
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
 from anabranch.spark.layouts import layout_problems
+from anabranch.spark.opening import lists_of_each, of_each, opened
 from anabranch.spark.operator import CELLS, PACKED, Packer, over_batch, over_stream
 from anabranch.spark.rejects import Rejection, begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import partitions, room_problems, setting_problems
@@ -144,7 +145,9 @@ def correlate(
     """
     given = inputs = {"stream": left} if right is None else {"left": left, "right": right}
     refuse_others("correlate", inputs)
-    frames, (time, id, keep, where) = opened(tuple(inputs.values()), (time, id, keep), where)
+    pairs = of_each(time), of_each(id), lists_of_each(keep)
+    columns = (time, id, keep) if right is None else pairs
+    frames, (time, id, keep, where) = opened(tuple(inputs.values()), columns, where)
     inputs = dict(zip(inputs, frames, strict=True))
     spark = frames[0].sparkSession
     settings = plan if isinstance(plan, Adaptive) else None
@@ -167,7 +170,7 @@ def correlate(
     )
     times = time if isinstance(time, (tuple, list)) and len(time) == 2 else (time, time)
     problems += setting_problems(spark, streaming)
-    for (label, frame), names in zip(inputs.items(), _kept(keep), strict=False):
+    for (label, frame), names in zip(inputs.items(), names_of_each(keep), strict=False):
         problems += carry_problems(f"keep: {label} column", frame, names)
     if isinstance(how, str) and how == "dedupe":  # what ab.dedupe asks for
         problems.append("how='dedupe' is ab.dedupe(stream, ...)")
@@ -367,14 +370,6 @@ def _result(
             for n, c in enumerate(kept)
         ]
     return columns
-
-
-def _kept(keep: Any) -> tuple[Sequence[str], Sequence[str]]:
-    """The kept columns of either side, of a call that may be wrong."""
-    names = names_of(keep)
-    if len(names) == 2 and all(isinstance(part, (list, tuple)) for part in names):
-        return names[0], names[1]
-    return names, names
 
 
 def control_problems(

@@ -14,8 +14,9 @@ from anabranch.plans.plan import Plan
 from anabranch.predicates import Predicate
 from anabranch.spark.carriage import carry_problems, names_of
 from anabranch.spark.correlate import begin, control_problems
-from anabranch.spark.frames import by_name, column_types, opened, refuse_others
+from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.lateness import WATERMARK, lateness_problems
+from anabranch.spark.opening import opened
 from anabranch.spark.rejects import rejection_of, rejection_problems
 from anabranch.spark.settings import room_problems, setting_problems
 

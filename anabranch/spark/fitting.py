@@ -27,7 +27,8 @@ from anabranch.calls import Duration
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.intake import FAR
 from anabranch.flow.progress import step, working
-from anabranch.spark.frames import Condition, by_name, column_types, condition, is_frame, opened
+from anabranch.spark.frames import Condition, by_name, column_types, condition, is_frame
+from anabranch.spark.opening import opened
 
 __all__ = ["fit_windows"]
 

@@ -22,8 +22,9 @@ from anabranch.errors import renamed
 from anabranch.flow.announced import Announced, announce
 from anabranch.flow.metrics import metrics_name
 from anabranch.flow.rejects import Rejecting
-from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refuse_others
+from anabranch.spark.frames import STREAMS, by_name, column_types, refuse_others
 from anabranch.spark.lateness import lateness_problems, with_watermark
+from anabranch.spark.opening import opened
 from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
 from anabranch.spark.rejects import begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import setting_problems

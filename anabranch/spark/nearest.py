@@ -31,7 +31,7 @@ from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import LEFT, Plan
 from anabranch.predicates import Predicate, VectorMeasure, euclidean
 from anabranch.spark.carriage import carry_problems, names_of
-from anabranch.spark.frames import by_name, column_types, opened, refuse_others
+from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.keeper import attach
 from anabranch.spark.lateness import with_watermark
 from anabranch.spark.nearest_checks import (
@@ -42,6 +42,7 @@ from anabranch.spark.nearest_checks import (
 )
 from anabranch.spark.nearest_results import fields_of, shown
 from anabranch.spark.nearest_rows import object_rows, query_rows
+from anabranch.spark.opening import OfEach, of_each, opened
 from anabranch.spark.operator import CELLS, PACKED, Packer, over_batch, over_stream
 from anabranch.spark.rejects import (
     Rejection,
@@ -185,8 +186,11 @@ def nearest(
     refuse_others("nearest", {"objects": objects, "queries": queries})
     if isinstance(by, Column) or (isinstance(by, str) and by):
         by = euclidean(by)
-    (objects, queries), (time, id, keep, by, where) = opened(
-        (objects, queries), (time, id, keep), by, where, points=False
+    if isinstance(id, (str, Column)):  # of objects
+        id = (id, QUERY_ID)
+    columns = of_each(time), of_each(id), OfEach((keep, ()))
+    (objects, queries), (time, id, (keep, _), by, where) = opened(
+        (objects, queries), columns, by, where, points=False
     )
     spark = objects.sparkSession
     types = [column_types(frame) for frame in (objects, queries)]

@@ -15,7 +15,8 @@ from anabranch.placement import call
 from anabranch.placement.corenet import CoreNetwork
 from anabranch.placement.placement import Placement
 from anabranch.placement.tables import COLUMNS, SOURCES, column_problems, listed
-from anabranch.spark.frames import by_name, is_frame, kind_of, opened
+from anabranch.spark.frames import by_name, is_frame, kind_of
+from anabranch.spark.opening import opened
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -23,7 +23,8 @@ from anabranch.assembly.service_stats.store import SummaryStore, summarise
 from anabranch.assembly.service_stats.summary import Summary
 from anabranch.calls import Duration, is_whole
 from anabranch.errors import InvalidCall, renamed
-from anabranch.spark.frames import Condition, by_name, is_frame, opened
+from anabranch.spark.frames import Condition, by_name, is_frame
+from anabranch.spark.opening import opened
 from anabranch.spark.promises import PROMISE_COLUMNS, Promises, promise_problems
 from anabranch.spark.sla import duration_of, named_promises
 from anabranch.spark.verdicts import instance_problems, judge

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from anabranch.assembly.service_stats.wilson import Z95
 from anabranch.calls import Check, Duration, is_number, is_whole
 from anabranch.errors import InvalidCall, renamed
-from anabranch.spark.frames import Condition, is_frame, opened
+from anabranch.spark.frames import Condition, is_frame
+from anabranch.spark.opening import opened
 from anabranch.spark.promises import PROMISE_COLUMNS, Promises
 from anabranch.spark.verdicts import judge, preference_problems, problems_with
 

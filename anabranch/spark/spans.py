@@ -20,7 +20,8 @@ from anabranch.assembly.otlp.spans import SPANS as COLUMNS
 from anabranch.calls import Check
 from anabranch.errors import renamed
 from anabranch.flow.metrics import SPANS, metrics_name
-from anabranch.spark.frames import by_name, column_types, opened, refuse_others
+from anabranch.spark.frames import by_name, column_types, refuse_others
+from anabranch.spark.opening import opened
 from anabranch.spark.totals import follow
 
 __all__ = ["spans_of"]

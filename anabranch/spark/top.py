@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from anabranch.errors import InvalidCall, renamed
 from anabranch.neighbours.call import QUERY_ID
-from anabranch.spark.frames import by_name, opened, refuse_others
+from anabranch.spark.frames import by_name, column_types, refuse_others
+from anabranch.spark.opening import opened
 
 __all__ = ["top"]
 
@@ -36,7 +37,8 @@ def top(frame: DataFrame, id: Any = QUERY_ID) -> DataFrame:
     (frame,), (id,) = opened((frame,), (id,))
     if not isinstance(id, str) or not id:
         raise InvalidCall("top", [f"id must be a column name or a Column, got {id!r}"])
-    missing = [name for name in (id, "ts", "rank") if name not in frame.columns]
+    types = column_types(frame)
+    missing = [name for name in (id, "ts", "rank") if not types.named(name)]
     if missing:
         raise InvalidCall(
             "top",

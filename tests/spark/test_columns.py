@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import anabranch as ab
 from anabranch.errors import InvalidCall
-from anabranch.spark.frames import opened
+from anabranch.spark.opening import opened
 from anabranch.spark.settings import DAEMON
 
 ROWS = """SELECT named_struct('nr', id, 'v', array(float(id), 1F), 'x', id % 4) AS payload,
@@ -162,6 +162,72 @@ def test_columns_that_cannot_be_named_are_rejected(spark: Any) -> None:
     for wrong in (5, None, ""):
         with pytest.raises(InvalidCall, match=r"a column is a name, .*or a Column of Spark.*got"):
             ab.same(wrong)
+
+
+def test_a_column_of_one_side_is_no_column_of_the_other(spark: Any) -> None:
+    """``time=(a, b)``, ``id=`` and two lists in ``keep=`` are of one input each."""
+    rows = spark.sql(ROWS).selectExpr("id", "at", "payload.x AS x", "payload.v AS v")
+    other = rows.withColumnRenamed("at", "ts").withColumn("title", F.lit("t"))
+    found = ab.correlate(
+        rows, other, where=ab.same("x"), window="1 s", time=(F.col("at").alias("ts"), "ts"),
+        keep=([F.upper(F.lit("n")).alias("title")], ["title"]), plan=ab.keyed(1),
+    )  # fmt: skip
+    assert {tuple(row) for row in found.select("left_title", "right_title").collect()} == {
+        ("N", "t")
+    }
+    things = other.withColumn("k", F.lit(1))
+    wanted = spark.sql("SELECT 'q' AS query_id, array(0D, 1D) AS v")
+    call = {"by": "v", "k": 1, "window": "1 hour", "plan": ab.broadcast(1)}
+    plain = ab.nearest(things, wanted, **call).count()
+    for kept in (F.col("k"), (F.col("id") + 1).alias("rows"), F.lit(2).alias("k2")):
+        hits = ab.nearest(things, wanted, **call, keep=[kept])
+        assert hits.count() == plain and len(hits.columns) == 7, hits.columns
+
+
+def test_a_column_of_a_view_or_an_alias_is_that_column(spark: Any) -> None:
+    """Spark puts the name of the view before it when it prints it."""
+    rows = spark.sql(ROWS).selectExpr("payload.v AS v", "payload.x AS x", "at AS ts", "id")
+    rows.createOrReplaceTempView("rows_of_a_view")
+    call = {"window": "1 second", "plan": ab.keyed(1)}
+    want = ab.correlate(rows, rows, where=ab.same("x"), **call)
+    for table in (
+        spark.table("rows_of_a_view"),
+        rows.alias("l"),
+        rows.alias("l").filter("id >= 0"),
+    ):
+        found = ab.correlate(
+            table, rows, where=ab.same(table.x, "x"), id=(table.id, "id"), time=(table.ts, "ts"),
+            keep=([table.x], []), **call,
+        )  # fmt: skip
+        assert found.columns == [*want.columns, "left_x"]
+        asked = ab.same(table.x) & ab.within(table.id, 9)
+        assert opened([table], [], asked)[0][0].columns == table.columns
+    assert found.count() == want.count()
+
+
+def test_a_column_that_makes_several_rows_is_rejected(spark: Any) -> None:
+    rows = spark.sql(ROWS).selectExpr("payload.v AS v", "payload.x AS x", "at AS ts", "id")
+    many = F.explode("v").alias("e")
+    calls = [
+        lambda: ab.correlate(rows, rows, where=ab.same("x"), window="1 s", keep=[many]),
+        lambda: ab.dedupe(rows, where=ab.within(F.explode("v"), 0), window="1 s"),
+        lambda: ab.nearest(rows, rows, by="v", k=1, window="1 s", id=(many, "id")),
+        lambda: ab.assemble(rows, key=many, close=ab.close.gap("1 s")),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidCall, match="several rows of one: explode before the call"):
+            call()
+
+
+def test_names_are_found_as_spark_finds_them(spark: Any) -> None:
+    """It does not tell upper from lower case, inside structs neither."""
+    rows = spark.sql(ROWS).withColumnRenamed("payload", "Payload")
+    found = ab.correlate(
+        rows, rows, where=ab.same("payload.x"), window="1 s", time="AT", keep=["pAyload.v"]
+    )
+    assert found.columns[-1] == "right_pAyload.v"
+    top = spark.sql("SELECT 'q' AS Qid, timestamp_seconds(1) AS TS, 1 AS rank, 7 AS object_id")
+    assert ab.top(top, id="qid").count() == 1
 
 
 def test_columns_that_are_none_are_named(spark: Any) -> None:
