@@ -13,7 +13,7 @@ to be: nobody waits for it any more, and views over it end, also while they move
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -104,7 +104,7 @@ class World:
         self.deaths = rng.choice([0.0, 0.02, 0.1])
         self.up: list[tuple[str, Any]] = []  # the stream UP
         self.stored: dict[str, list[bytes]] = {}  # DOWN and IN
-        self.flying: list[tuple[str, bytes]] = []  # to "u.<device>" or "d.<device>"
+        self.flying: deque[tuple[str, bytes]] = deque()  # to "u.<device>" or "d.<device>"
         self.log: list[Entry] = []
         self.relay: RelayState | None = None
         self.snapshot: bytes | None = None
@@ -312,27 +312,36 @@ class World:
         if self._dies():
             device.process = None
             return
-        device.rows.update({(row.stream, row.n): row for row in effects.rows})
+        if effects.rows:
+            device.rows.update({(row.stream, row.n): row for row in effects.rows})
         if effects.incarnation:
             device.incarnation, base = effects.incarnation, effects.incarnation << 32
             rows = [replace(row, n=row.n + base * (row.n < base)) for row in device.rows.values()]
             device.rows = {(row.stream, row.n): row for row in rows}
             device.frames = {}
-        device.frames.update(effects.frames)
+        if effects.frames:
+            device.frames.update(effects.frames)
         device.state = effects.state or device.state
-        device.shown += identities(effects.results)
+        if effects.results:
+            device.shown += identities(effects.results)
         if self._dies():
             device.process = None
             return
-        for content in effects.send:
-            if not device.cut:
-                self.flying.append((f"u.{device.name}", content))
+        if effects.send and not device.cut:
+            self.flying.extend((f"u.{device.name}", content) for content in effects.send)
         if effects.again:
             self._do(device, self._agent(device).again(device.frames.items()))
 
     def _everybody(self) -> list[Device]:
         here = [device for device in self.devices.values() if device.name not in self.gone]
         return [*here, *([self.twin] if self.twin is not None else [])]
+
+    def _named(self, name: str) -> list[Device]:
+        """The device of a name, if it is here, and whoever else runs under it."""
+        here = [] if name in self.gone else [self.devices[name]]
+        if self.twin is not None and self.twin.name == name:
+            here.append(self.twin)
+        return here
 
     def _harm(self, device: Device) -> None:
         """A disk is lost, put back or copied, once in a world."""
@@ -383,20 +392,21 @@ class World:
 
     def _fly(self) -> None:
         """One of the messages that are under way arrives, or is lost, or comes twice."""
-        if not self.flying:
+        flying, random_ = self.flying, self.rng.random
+        if not flying:
             return
-        at = self.rng.randrange(min(len(self.flying), 6))
-        subject, content = self.flying[at]
-        if self.rng.random() >= 0.1:
-            del self.flying[at]
-        if self.rng.random() < self.loss:
+        at = below(self.rng, min(len(flying), 6))
+        subject, content = flying[at]
+        if random_() >= 0.1:
+            del flying[at]
+        if random_() < self.loss:
             return
-        if subject.startswith("u."):
+        if subject[0] == "u":
             self.up.append((subject, content))
             return
-        for device in self._everybody():
-            if device.name == subject[2:] and not device.cut:
-                self._do(device, self._agent(device).receive(decode_down(content)))
+        for device in self._named(subject[2:]):
+            if not device.cut:
+                self._do(device, self._agent(device).receive(read_down(content)))
 
     def _relay(self) -> None:
         """The relay folds a part of UP, sends what follows, and is written down at times."""
@@ -409,7 +419,7 @@ class World:
             return
         for message in relay.flush():
             held = self.stored.setdefault(message.subject, [])
-            last = covered(held[-1]).number if held else -1
+            last = read_down(held[-1]).number if held else -1
             if not message.frame.follows(last):
                 raise Wrong(f"{message.subject} got {message.frame.number} after {last}")
             held.append(encode_down(message.frame))
@@ -419,9 +429,8 @@ class World:
             if message.subject.startswith("m."):
                 self.flying.append((f"d.{message.subject[2:]}", held[-1]))
         for name, first in relay.replays():
-            for content in self.stored.get(f"m.{name}", []):
-                if covered(content).number >= first:
-                    self.flying.append((f"d.{name}", content))
+            for content in after(self.stored.get(f"m.{name}", []), first - 1):
+                self.flying.append((f"d.{name}", content))
         if self.rng.random() < 0.2:
             self.snapshot = relay.snapshot()
         if self._dies():
@@ -436,10 +445,10 @@ class World:
         position = base_of(self.generation) + number + bool(self.generation)
         if subject == "k":
             relay.entry(position, Entry.from_dict(content))
-        elif subject.startswith("u."):
-            self._take(relay, position, subject[2:], decode_up(content))
+        elif subject[0] == "u":
+            self._take(relay, position, subject[2:], read_up(content))
         else:
-            relay.output(position, int(subject[2:]), decode_output(content))
+            relay.output(position, int(subject[2:]), read_output(content))
         for _, extras in relay.reports():
             self.late |= {(stream, n) for stream, n in extras.get("late", ())}
 
@@ -465,7 +474,8 @@ class World:
         return self.relay
 
     def _covered(self) -> dict[str, Covered]:
-        return {subject: covered(held[-1]) for subject, held in self.stored.items() if held}
+        newest = {subject: read_down(held[-1]) for subject, held in self.stored.items() if held}
+        return {subject: Covered(down.number, down.position) for subject, down in newest.items()}
 
     def _sync(self) -> None:
         """What the broker has is safe; long after that, devices prune what it came from."""
@@ -481,20 +491,20 @@ class World:
         rng = self.rng
         self.losses, self.recoveries = self.losses - 1, self.recoveries + 1
         for device in self.devices.values():
-            found = ((n, decode_up(content).extras) for n, content in device.frames.items())
+            found = ((n, read_up(content).extras) for n, content in device.frames.items())
             byes = {n: extras["bye"] for n, extras in found if "bye" in extras}
             if byes and not byes[max(byes)]:
                 self.back[device.name] = max(byes)
         for subject, held in self.stored.items():
             if rng.random() < 0.7:
                 del held[rng.randint(self.synced.get(subject, 0), len(held)) :]
-        self.flying = [one for one in self.flying if rng.random() < 0.3]
+        self.flying = deque(one for one in self.flying if rng.random() < 0.3)
         former = None if self.snapshot is None else RelayState.restore(self.snapshot, None)
         self.generation, self.up = self.generation + 1, []
         begun = {
             subject[2:]: down.extras["begin"][0]
             for subject, held in self.stored.items()
-            for down in map(decode_down, held)
+            for down in map(read_down, held)
             if "begin" in down.extras
         }
         relay = recovered(former, self.log, BUCKETS, self._covered(), self.generation, begun)
@@ -509,9 +519,8 @@ class World:
             if bucket.generation == self.generation:
                 self.up.append((f"c.{number}", bucket.output))
             bucket.output = None
-        there = self.stored.get(f"in.{number}", [])
-        new = [content for content in there if covered(content).number > bucket.seen]
-        held = list(map(decode_down, new[: self.rng.randint(1, 5)]))
+        new = after(self.stored.get(f"in.{number}", []), bucket.seen)
+        held = list(map(read_down, new[: self.rng.randint(1, 5)]))
         if not held:
             return
         restored = bucket.state is not None
@@ -724,11 +733,28 @@ class World:
                     raise Wrong(f"view {number} is still at {evaluator.place}")
 
 
-@lru_cache(100_000)
-def covered(content: bytes) -> Covered:
-    """The number of a message of the relay, and what it covers; each is asked for many times."""
-    found = decode_down(content)
-    return Covered(found.number, found.position)
+# The same bytes arrive many times, and are read once. Whoever gets what was read must not change it:
+# `test_nobody_changes_what_was_read` looks.
+read_up = lru_cache(2000)(decode_up)
+read_down = lru_cache(2000)(decode_down)
+read_output = lru_cache(2000)(decode_output)
+
+
+def after(held: list[bytes], number: int) -> list[bytes]:
+    """The messages of a subject after one of a number; they are in order."""
+    first = len(held)
+    while first and read_down(held[first - 1]).number > number:
+        first -= 1
+    return held[first:]
+
+
+def below(rng: random.Random, end: int) -> int:
+    """What `rng.randrange(end)` draws; that takes three times as long."""
+    bits = end.bit_length()
+    found = rng.getrandbits(bits)
+    while found >= end:
+        found = rng.getrandbits(bits)
+    return found
 
 
 def identities(found: list[Results]) -> list[tuple[int, ...]]:
