@@ -65,6 +65,7 @@ class Evaluator:
         self._by_stream: dict[int, set[int]] | None = None  # numbers of views
         self._taken = 0  # rows since rows were last freed
         self._packed: bytes | None = None
+        self._blob: bytes | None = None  # the last snapshot, as long as it holds
         self._conditions: dict[tuple[str, ...], PairConditions | RowConditions] = {}
 
     @property
@@ -83,6 +84,7 @@ class Evaluator:
             self.done.clear()
             self._held.clear()
         self.epoch, self._packed, self._by_stream = directive.epoch, None, None
+        self._blob = None
         self.streams.update(directive.streams)
         self.definitions.update((found.name, found) for found in directive.definitions)
         self.known.update(directive.named)
@@ -112,6 +114,21 @@ class Evaluator:
         for section in sections:
             if section.stream in self._held:
                 by_stream.setdefault(section.stream, []).append(section)
+        if not by_stream:
+            return []
+        self._blob = None
+        rows = sum(len(section.n) for mine in by_stream.values() for section in mine)
+        found = self._meet(by_stream) if rows else []  # most frames are watermarks alone
+        for stream, mine in by_stream.items():
+            held = self._held[stream]
+            held.watermark = max(held.watermark, *(section.watermark for section in mine))
+        self._taken += rows
+        if rows and self._taken > _AT_ONCE + sum(len(h.n) for h in self._held.values()) // 2:
+            self._free()
+        return found
+
+    def _meet(self, by_stream: dict[int, list[Section]]) -> list[Results]:
+        """Add rows to those that are held, and find what they complete."""
         for stream, mine in by_stream.items():
             self._held[stream].take(mine, self.streams[stream])
         found = []
@@ -120,13 +137,9 @@ class Evaluator:
                 self._check(hosted, self._held[stream])
             if hosted.number not in self.done:
                 found += self._evaluate(hosted)
-        for stream, mine in by_stream.items():
+        for stream in by_stream:
             held = self._held[stream]
             held.fresh = np.zeros(len(held.n), bool)
-            held.watermark = max(held.watermark, *(section.watermark for section in mine))
-        self._taken += sum(len(section.n) for section in sections)
-        if self._taken > _AT_ONCE + sum(len(held.n) for held in self._held.values()) // 2:
-            self._free()
         return found
 
     def _touched(self, streams: Iterable[int]) -> list[Hosted]:
@@ -205,7 +218,8 @@ class Evaluator:
     def _free(self) -> None:
         """Forget rows that can meet no other; note which views have found all their pairs."""
         self._taken = 0
-        needed = {stream: np.zeros(len(held.n), bool) for stream, held in self._held.items()}
+        held = {stream: held for stream, held in self._held.items() if len(held.n)}
+        needed = {stream: np.zeros(len(of.n), bool) for stream, of in held.items()}
         for number, hosted in self.views.items():
             if number in self.done:
                 continue
@@ -216,15 +230,16 @@ class Evaluator:
                 continue
             window = self.definitions[hosted.view.definition].window
             for stream, partner, span in zip(inputs, inputs[::-1], window, strict=False):
-                if stream != partner:
-                    held = self._held[stream]
-                    last = np.minimum(held.t + span, until)
-                    needed[stream] |= (held.t <= until) & (last > self._held[partner].watermark)
+                if stream != partner and stream in held:
+                    t, heard = held[stream].t, self._held[partner].watermark
+                    needed[stream] |= (t <= until) & (np.minimum(t + span, until) > heard)
         for stream, rows in needed.items():
-            self._held[stream].keep(rows)
+            held[stream].keep(rows)
 
     def snapshot(self) -> bytes:
         """All that it knows, with a version."""
+        if self._blob is not None:
+            return self._blob
         self._free()
         if self._packed is None:  # which changes with directives alone
             known = Directive(
@@ -238,6 +253,7 @@ class Evaluator:
             self._packed = msgpack.packb([self.place, write_directive(known), views])
         held = {stream: held.to_form() for stream, held in self._held.items()}
         blob: bytes = msgpack.packb([_VERSION, self._packed, held, sorted(self.done)])
+        self._blob = blob
         return blob
 
     @classmethod

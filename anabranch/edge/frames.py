@@ -256,8 +256,9 @@ def _decoded(content: bytes, read: Callable[[list[Any]], _T]) -> _T:
 
 def _demand_whole(*values: Any) -> None:
     """Raise unless all are whole numbers: whoever uses them may rely on it."""
-    if not all(type(value) is int for value in values):
-        raise ValueError(f"whole numbers are expected, got {values!r}")
+    for value in values:
+        if type(value) is not int:
+            raise ValueError(f"whole numbers are expected, got {values!r}")
 
 
 def _demand_within(least: int, value: int, end: int) -> None:

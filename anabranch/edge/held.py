@@ -31,6 +31,7 @@ class Held:
     watermark: int = EARLIEST
     fresh: np.ndarray = field(default_factory=lambda: np.empty(0, bool))
     """Which rows came in this step."""
+    _form: list[Any] | None = None  # of the rows, as long as these are held
 
     def take(self, sections: Sequence[Section], stream: Stream) -> None:
         """Add the rows of sections that were never taken."""
@@ -48,6 +49,7 @@ class Held:
         several = zip(*(section.columns for section in sections), strict=True)
         columns = [np.concatenate(parts)[new] for parts in several]
         held = self.columns or tuple(column[:0] for column in columns)
+        self._form = None
         self.covered = int(n[new].max())
         self.n = np.concatenate([self.n, n[new]])
         self.t = np.concatenate([self.t, t])
@@ -64,14 +66,17 @@ class Held:
             self._select(np.flatnonzero(needed))
 
     def _select(self, rows: np.ndarray) -> None:
+        self._form = None
         self.n, self.t, self.stamp = self.n[rows], self.t[rows], self.stamp[rows]
         self.priority, self.fresh = self.priority[rows], self.fresh[rows]
         self.columns = tuple(column[rows] for column in self.columns)
 
     def to_form(self) -> list[Any]:
         """All of it as lists, numbers and bytes."""
-        arrays = [self.n, self.t, self.stamp, self.priority, *self.columns]
-        return [self.covered, self.watermark, [_bytes_of(array) for array in arrays]]
+        if self._form is None:
+            arrays = [self.n, self.t, self.stamp, self.priority, *self.columns]
+            self._form = [_bytes_of(array) for array in arrays]
+        return [self.covered, self.watermark, self._form]
 
     @classmethod
     def from_form(cls, form: list[Any]) -> Held:
