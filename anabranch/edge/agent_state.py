@@ -34,6 +34,7 @@ from anabranch.edge.versions import check_version
 __all__ = ["AgentState", "Effects"]
 
 _VERSION = 5
+_NO_OUTPUT = encode_output(Output(0, ()))
 
 
 class AgentState:
@@ -240,9 +241,10 @@ class AgentState:
 
     def _is_next(self, down: Down, effects: Effects) -> bool:
         """Whether a mailbox frame is to be processed now; asks for what is missing."""
-        given = down.extras.get("given", {}).get(self._token)
-        if given is not None and not self.incarnation:
-            self._number(given, effects)
+        if not self.incarnation:
+            given = down.extras.get("given", {}).get(self._token)
+            if given is not None:
+                self._number(given, effects)
         begin = down.extras.get("begin")
         if begin is not None and begin[0] == self.incarnation and not self._begun:
             self._begun = True
@@ -378,7 +380,8 @@ class AgentState:
     def _dump(self) -> bytes:
         own = [one.to_form() for one in self._own.values()]
         head = [self.epoch, self._begun, self._seen, self._stopped, self._adopted, self._had]
-        outgoing = encode_output(Output(0, tuple(self._outgoing)))
+        found = self._outgoing
+        outgoing = encode_output(Output(0, tuple(found))) if found else _NO_OUTPUT
         sending = [self._presence.to_form(), self._sending.to_form()]
         rest = [*sending, self._uploads, own, outgoing, self.evaluator.snapshot()]
         blob: bytes = msgpack.packb([_VERSION, *head, *rest])

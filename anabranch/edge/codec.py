@@ -30,6 +30,8 @@ def deltas(values: np.ndarray) -> list[int]:
     if not len(values):
         return []
     first = int(values[0])
+    if len(values) == 1:  # as most are
+        return [first]
     return [first, *np.diff(values).tolist()]
 
 

@@ -293,9 +293,11 @@ def _within(
     left: np.ndarray, a: np.ndarray, right: np.ndarray, b: np.ndarray, window: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows of `a` and `b` whose times lie within the window; both are in order of time."""
-    t = left[a]
-    first = np.searchsorted(right[b], t - window[1], side="left")
-    count = np.searchsorted(right[b], t + window[0], side="right") - first
+    if not len(a) or not len(b):
+        return a[:0], b[:0]
+    t, others = left[a], right[b]
+    first = np.searchsorted(others, t - window[1], side="left")
+    count = np.searchsorted(others, t + window[0], side="right") - first
     count = np.maximum(count, 0)
     rows = np.repeat(np.arange(len(a)), count)
     begins = np.repeat(first - np.cumsum(count) + count, count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgpack
@@ -163,9 +164,10 @@ extra data.)
 
 def encode_down(down: Down) -> bytes:
     """A frame as bytes: sections and results that came in a frame are passed on as they came."""
-    head = [_pack(one) for one in (VERSION, down.number, down.position, down.acked, down.check)]
+    head = [VERSION, down.number, down.position, down.acked, down.check]
     steps, results = list(map(_packed_step, down.steps)), list(map(_packed_results, down.results))
-    parts = [_array(len(head) + 3), *head, _array(len(steps)), *steps, _array(len(results))]
+    begin = _array(len(head) + 3) + _pack(head)[1:]  # of which the first says how many these are
+    parts = [begin, _array(len(steps)), *steps, _array(len(results))]
     return b"".join([*parts, *results, _pack(down.extras)])
 
 
@@ -223,6 +225,7 @@ def _pack(form: Any) -> bytes:
     return packed
 
 
+@lru_cache(100)
 def _array(length: int) -> bytes:
     """How a list of so many begins."""
     begin: bytes = msgpack.Packer().pack_array_header(length)

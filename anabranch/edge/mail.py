@@ -50,6 +50,9 @@ class Covered:
     position: int = -1
 
 
+_NOTHING = Covered()
+
+
 @dataclass(frozen=True)
 class Message:
     """To append to a subject, compare-and-set: `frame.number` follows the subject's last."""
@@ -131,7 +134,7 @@ class Mail:
 
     def newest(self, subject: str) -> Covered:
         """What a subject has."""
-        return self.covered.get(subject, Covered())
+        return self.covered.get(subject, _NOTHING)
 
     def pend(self, subject: str) -> Pending | None:
         """What waits for a subject; None if it has all up to the present position."""

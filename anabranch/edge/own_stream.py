@@ -142,12 +142,11 @@ class OwnStream:
 
         Rows that came before the stream was declared and do not fit are left out and counted.
         """
-        if self.declared is None:
+        if self.declared is None or not rows:
             return []
         fitting = [row for row in rows if not self._value_problems(row.values, self.declared)]
         self.unfit += len(rows) - len(fitting)
-        if rows:
-            self.framed = rows[-1].n
+        self.framed = rows[-1].n
         t = np.array([row.t for row in fitting], np.int64)
         if self.declared.tick and len(t):
             cells = t // self.declared.tick

@@ -93,7 +93,9 @@ class Sending:
 
     def due(self) -> list[bytes]:
         """What is to be sent now, in order, as far as the window allows."""
-        found = []
+        found: list[bytes] = []
+        if self.sent >= self.next - 1:
+            return found
         under_way = sum(len(frame) for n, frame in self.kept.items() if n <= self.sent)
         for number, frame in self.kept.items():
             if number <= self.sent:

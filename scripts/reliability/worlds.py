@@ -7,6 +7,7 @@ code is the same, so a range that was is not lived again, and a run may end at a
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import multiprocessing
@@ -43,6 +44,8 @@ def lived(seeds: Range) -> dict[str, Any]:
     """What became of a range of worlds."""
     counts: Counter[str] = Counter(worlds=seeds[1] - seeds[0])
     failed, began = [], time.process_time()
+    gc.freeze()  # what was imported stays; a world's own waste is looked for seldom
+    gc.set_threshold(50_000, 50, 1000)
     for seed in range(*seeds):
         try:
             world = World(seed).run()
