@@ -597,7 +597,7 @@ class World:
             device.cut = False
             device.process = None if self.is_fickle else device.process  # who has left is back
         for round_ in range(400):
-            self.now += 50 if round_ < 10 else 0
+            self.now += 100 if round_ < 5 else 0
             for device in self._everybody():
                 self._flush(device)
                 if round_ % 4 == 0:
@@ -614,7 +614,7 @@ class World:
             self._relay()
             for bucket in self.buckets.values():
                 self._bucket(bucket)
-            if round_ >= 10 and self._is_quiet():
+            if round_ >= 5 and self._is_quiet():
                 return
         raise Wrong("it never comes to rest")
 
