@@ -12,7 +12,7 @@ import pytest
 from anabranch.edge.agent_state import AgentState, Effects
 from anabranch.edge.book import Book
 from anabranch.edge.evaluator import Evaluator
-from anabranch.edge.frames import decode_up, encode_up
+from anabranch.edge.frames import decode_down, decode_output, decode_up, encode_up
 from anabranch.edge.held import Held
 from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.known import KnownDevice
@@ -22,7 +22,7 @@ from anabranch.edge.presence import Presence
 from anabranch.edge.relay_state import RelayState
 from anabranch.edge.sections import Results
 from anabranch.errors import AnabranchError, StateMismatch
-from tests.edge.world import World, Wrong
+from tests.edge.world import World, Wrong, read_down, read_output, read_up
 from tests.examples import PROFILE
 
 WORLDS = 100  # in the gate
@@ -67,6 +67,27 @@ def test_a_world_is_not_at_rest_while_a_device_has_results_to_send() -> None:
     agent = world._agent(world._everybody()[0])
     agent._outgoing.append(Results(0, (), (), np.empty(0), np.empty(0)))
     assert not world._is_quiet()
+
+
+def test_nobody_changes_what_was_read() -> None:
+    """Frames are read once, however often they arrive, and say at the end what they say anew."""
+    looked = 0
+    for seed in range(6):
+        world = World(seed).run()
+        downs = [content for held in world.stored.values() for content in held]
+        ups = [content for subject, content in world.up if subject[0] == "u"]
+        outputs = [content for subject, content in world.up if subject[0] == "c"]
+        for content in downs:
+            assert repr(read_down(content)) == repr(decode_down(content))
+        for content in ups:
+            assert repr(read_up(content)) == repr(decode_up(content))
+        for content in outputs:
+            assert repr(read_output(content)) == repr(decode_output(content))
+        looked += len(downs) + len(set(ups)) + len(outputs)
+    assert looked > 500
+    rows = next(up.sections[0] for up in map(read_up, ups) if up.sections)
+    with pytest.raises(ValueError, match="read-only"):
+        rows.n[:] = 0
 
 
 # ---------------------------------------------------------------- mutations

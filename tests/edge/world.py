@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from anabranch.edge.agent_state import AgentState, Effects
 from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.evaluator import Evaluator
 from anabranch.edge.frames import (
+    Down,
     Output,
     Up,
     decode_down,
@@ -44,6 +47,7 @@ from tests.edge.twin import Known, Put, twin
 __all__ = ["World", "Wrong"]
 
 BUCKETS = 2
+_Frame = TypeVar("_Frame", Up, Down, Output)
 
 
 class Wrong(AssertionError):
@@ -733,11 +737,26 @@ class World:
                     raise Wrong(f"view {number} is still at {evaluator.place}")
 
 
-# The same bytes arrive many times, and are read once. Whoever gets what was read must not change it:
-# `test_nobody_changes_what_was_read` looks.
-read_up = lru_cache(2000)(decode_up)
-read_down = lru_cache(2000)(decode_down)
-read_output = lru_cache(2000)(decode_output)
+def reader(decode: Callable[[bytes], _Frame]) -> Callable[[bytes], _Frame]:
+    """Reads the same bytes once, for they arrive many times: nobody may change what was read.
+
+    Arrays cannot be changed; `test_nobody_changes_what_was_read` looks at all else.
+    """
+
+    @lru_cache(2000)
+    def read(content: bytes) -> _Frame:
+        found = decode(content)
+        for part in (*getattr(found, "sections", ()), *getattr(found, "steps", ()), *found.results):
+            for value in vars(part).values():
+                for array in value if isinstance(value, tuple) else (value,):
+                    if isinstance(array, np.ndarray):
+                        array.flags.writeable = False
+        return found
+
+    return read
+
+
+read_up, read_down, read_output = reader(decode_up), reader(decode_down), reader(decode_output)
 
 
 def after(held: list[bytes], number: int) -> list[bytes]:
