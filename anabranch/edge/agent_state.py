@@ -241,10 +241,9 @@ class AgentState:
 
     def _is_next(self, down: Down, effects: Effects) -> bool:
         """Whether a mailbox frame is to be processed now; asks for what is missing."""
-        if not self.incarnation:
-            given = down.extras.get("given", {}).get(self._token)
-            if given is not None:
-                self._number(given, effects)
+        given = None if self.incarnation else down.extras.get("given", {}).get(self._token)
+        if given is not None:
+            self._number(given, effects)
         begin = down.extras.get("begin")
         if begin is not None and begin[0] == self.incarnation and not self._begun:
             self._begun = True

@@ -58,9 +58,7 @@ class RelayState:
     def frame(self, position: int, device: str, up: Up, at: int | None = None) -> None:
         """A frame of a device, at a position of UP; `at` is the broker's time, in microseconds."""
         self.position = position
-        known = self._devices.get(device)
-        if known is None:
-            known = self._devices[device] = KnownDevice()
+        known = self._devices.get(device) or self._devices.setdefault(device, KnownDevice())
         if not up.incarnation:
             given = known.give(up.extras.get("new"), self.generation)
             if not given:

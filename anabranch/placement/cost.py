@@ -18,11 +18,13 @@ import numpy as np
 
 from anabranch.flow.process import njit
 from anabranch.placement.graph import ViewGraph
+from anabranch.placement.orders import grouped
 
 __all__ = [
     "Steps",
     "Traffic",
     "all_upload_cost",
+    "costs_with",
     "link_costs",
     "node_locations",
     "rate_steps",
@@ -103,6 +105,41 @@ def link_costs(graph: ViewGraph, location: np.ndarray) -> np.ndarray:
     ) + np.bincount(
         found.down_device, graph.down[found.down_device] * found.down_rate, graph.devices
     )
+
+
+def costs_with(
+    graph: ViewGraph, location: np.ndarray, views: np.ndarray, places: np.ndarray
+) -> list[float]:
+    """What a placement would cost with one of some views elsewhere, for each of them.
+
+    To the last bit what `link_costs` adds up to, but only links that it concerns are looked at.
+
+    Examples
+    --------
+    >>> from anabranch.placement.graph import pair_graph
+    >>> graph = pair_graph([0], [1], [10.0], [6.0], sources=2)
+    >>> costs_with(graph, np.array([-1]), np.array([0, 0]), np.array([0, 1]))
+    [12.0, 20.0]
+    """
+    costs = link_costs(graph, location).astype(float)  # whole numbers if nothing crosses a link
+    read, of = graph.consumers, graph.sources_by_device
+    begin, order = grouped(location + 1, graph.devices + 1)  # by place, the cloud first
+    found = []
+    for v, place in zip(views.tolist(), places.tolist(), strict=True):
+        there = location.copy()
+        there[v] = place
+        if not (graph.shared and graph.single_level):
+            found.append(float(link_costs(graph, there).sum()))
+            continue
+        one, homes = costs.copy(), graph.home[graph.inputs[graph.rows_of(np.array([v]))]]
+        for d in {int(location[v]), place, *homes.tolist()} - {-1}:
+            mine = order[begin[d + 1] : begin[d + 2]]
+            mine = np.union1d(mine, [v]) if place == d else mine[mine != v]
+            own = of.rows[of.offsets[d] : of.offsets[d + 1]]
+            tables = graph.rows, graph.links, read.offsets, read.rows, graph.row_view
+            one[d] = _link(d, mine.astype(np.int64), own, *tables, there)
+        found.append(float(one.sum()))
+    return found
 
 
 def all_upload_cost(graph: ViewGraph) -> float:
@@ -218,3 +255,35 @@ def _downloads(offsets, inputs, rates, at, sources, devices):
                     node[count], device[count], rate[count] = u, d, rates[e]
                     count += 1
     return node[:count].copy(), device[:count].copy(), rate[:count].copy()
+
+
+@njit
+def _link(d, mine, own, table, links, offsets, readers, row_view, location):
+    # As `_uploads` and `_downloads` find it, and added up in their order.
+    up = 0.0
+    for u in own:
+        top = 0.0
+        for k in range(offsets[u], offsets[u + 1]):
+            e = readers[k]
+            if location[row_view[e]] != d and table.rates[e] > top:
+                top = table.rates[e]
+        if top > 0:
+            up += links.up[d] * top
+    stamp = np.full(len(links.home), -1, np.int64)
+    rate = np.empty(len(table.inputs))
+    count = 0
+    for v in mine:
+        for e in range(table.offsets[v], table.offsets[v + 1]):
+            u = table.inputs[e]
+            if links.home[u] == d or table.rates[e] <= 0:
+                continue
+            if stamp[u] >= 0:
+                rate[stamp[u]] = max(rate[stamp[u]], table.rates[e])
+            else:
+                stamp[u] = count
+                rate[count] = table.rates[e]
+                count += 1
+    down = 0.0
+    for k in range(count):
+        down += links.down[d] * rate[k]
+    return up + down

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anabranch.placement.orders import grouped, ranked
+from anabranch.placement.orders import distinct, grouped, ranked
 from anabranch.placement.rows import Links, Rows
 
 __all__ = [
@@ -176,16 +176,17 @@ class ViewGraph:
         read = self.consumers
         frontier = spread_rows(self.sources_by_device.offsets, devices)
         frontier = self.sources_by_device.rows[frontier].astype(np.int64)
-        found = np.flatnonzero(np.isin(self.pins, devices))
+        seen = np.zeros(self.views, bool)
+        if self.fixed is not None:
+            seen[np.isin(self.pins, devices)] = True
         if not self.single_level:
-            frontier = np.concatenate([frontier, found + self.sources])
+            frontier = np.concatenate([frontier, np.flatnonzero(seen) + self.sources])
         while len(frontier):
-            rows = read.rows[spread_rows(read.offsets, frontier)]
-            reached = np.unique(self.row_view[rows])
-            fresh = np.setdiff1d(reached, found, assume_unique=True).astype(np.int64)
-            found = np.union1d(found, fresh)
+            reached = self.row_view[read.rows[spread_rows(read.offsets, frontier)]]
+            fresh = distinct(self.views, reached[~seen[reached]])
+            seen[fresh] = True
             frontier = fresh + self.sources if not self.single_level else fresh[:0]
-        return found
+        return np.flatnonzero(seen)
 
     def over(self, devices: np.ndarray) -> Part:
         """The part that decides about these devices: the views over them.
@@ -193,15 +194,18 @@ class ViewGraph:
         What those views read besides is fixed as far as these devices' links go, and becomes a
         source in the cloud. The part keeps its devices in ascending order.
         """
-        devices = np.unique(devices)
+        devices = distinct(self.devices, devices)
         views = self.views_over(devices)
         rows = self.rows_of(views)
-        nodes, codes = np.unique(self.inputs[rows], return_inverse=True)
+        nodes = distinct(self.sources + self.views, self.inputs[rows])
+        code = np.empty(self.sources + self.views, np.int64)
+        code[nodes] = np.arange(len(nodes))
         new_device = np.full(self.devices, CLOUD, np.int32)
         new_device[devices] = np.arange(len(devices), dtype=np.int32)
-        inner = np.isin(nodes - self.sources, views) & (nodes >= self.sources)
-        outer = ~inner
         is_source = nodes < self.sources
+        inner = ~is_source
+        inner[inner] = np.isin(nodes[inner] - self.sources, views)
+        outer = ~inner
         home = np.full(len(nodes), CLOUD, np.int32)
         resident = is_source.copy()
         resident[is_source] = self.home[nodes[is_source]] >= 0
@@ -212,7 +216,7 @@ class ViewGraph:
         sizes = np.diff(self.offsets)[views]
         graph = ViewGraph(
             offsets=np.concatenate([[0], np.cumsum(sizes)]),
-            inputs=new_node[codes],
+            inputs=new_node[code[self.inputs[rows]]],
             rates=self.rates[rows],
             home=home[outer],
             up=self.up[devices],
@@ -240,26 +244,34 @@ class ViewGraph:
 
     def devices_below(self, views: np.ndarray) -> np.ndarray:
         """Devices with data below any of these views."""
-        found = [np.empty(0, np.int64)]
+        found = np.zeros(self.devices + 1, bool)  # the last of what is nowhere
         frontier = np.asarray(views, np.int64)
         seen = np.zeros(0 if self.single_level else self.views, bool)
         while len(frontier):
-            pins = self.pins[frontier]
-            found.append(np.unique(pins[pins >= 0]).astype(np.int64))
+            found[np.maximum(self.pins[frontier], -1)] = True
             inputs = self.inputs[self.rows_of(frontier)]
             leaf = inputs < self.sources
-            home = self.home[inputs[leaf]]
-            found.append(np.unique(home[home >= 0]).astype(np.int64))
-            frontier = np.unique(inputs[~leaf]).astype(np.int64) - self.sources
+            found[self.home[inputs[leaf]]] = True
+            frontier = distinct(self.views, inputs[~leaf] - self.sources)
             frontier = frontier[~seen[frontier]]
             seen[frontier] = True
-        return np.unique(np.concatenate(found))
+        return np.flatnonzero(found[:-1])
 
     def with_rates(self, rows: np.ndarray, rates: np.ndarray) -> ViewGraph:
         """The same graph with some rates changed."""
         changed = self.rates.copy()
         changed[rows] = rates
-        found = replace(self, rates=changed)
+        return self._alike(rates=changed)
+
+    def with_places(self, views: np.ndarray, places: np.ndarray) -> ViewGraph:
+        """The same graph with some views pinned besides."""
+        fixed = self.pins.copy()
+        fixed[views] = places
+        return self._alike(fixed=fixed)
+
+    def _alike(self, **changed: np.ndarray) -> ViewGraph:
+        """The same views over the same inputs: what follows from these is not found again."""
+        found = replace(self, **changed)  # type: ignore[arg-type]
         for name in ("single_level", "row_view", "consumers", "ranks", "sources_by_device"):
             if name in self.__dict__:
                 found.__dict__[name] = self.__dict__[name]

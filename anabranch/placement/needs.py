@@ -65,21 +65,25 @@ class Needs:
 
         Of a share that is not known a row has what is in proportion to the largest that is.
         """
-        read = {one: self._node[one] for one in rates if one in self._node}
-        nodes = np.array(list(read.values()), np.int64)
+        read = [one for one in rates if one in self._node]
+        nodes = np.array([self._node[one] for one in read], np.int64)
         rows = self._read.rows[spread_rows(self._read.offsets, nodes)].astype(np.int64)
         count = np.diff(self._read.offsets)[nodes]
-        largest = [max(rates[one]) for one in read]
-        top = [rates[one][most] for one, most in zip(read, largest, strict=True)]
+        stated = [rates[one] for one in read]
+        several = [k for k, of in enumerate(stated) if len(of) != 1]
+        if several:
+            tops = [max(of.items()) for of in stated]
+        else:  # nearly always
+            tops = [one for of in stated for one in of.items()]
+        largest, top = zip(*tops, strict=True) if tops else ((), ())
         share, most, rate = self._share[rows], np.repeat(largest, count), np.repeat(top, count)
         with np.errstate(invalid="ignore", divide="ignore"):
             found = np.where(share == most, rate, np.where(most > 0, rate * share / most, 0.0))
         ends = np.cumsum(count)
-        for k, known in enumerate([rates[one] for one in read]):
-            if len(known) > 1:
-                at = slice(ends[k] - count[k], ends[k])
-                stated = np.array([known.get(one, np.nan) for one in share[at].tolist()])
-                found[at] = np.where(np.isnan(stated), found[at], stated)
+        for k in several:
+            at = slice(ends[k] - count[k], ends[k])
+            said = np.array([stated[k].get(one, np.nan) for one in share[at].tolist()])
+            found[at] = np.where(np.isnan(said), found[at], said)
         if not (np.isfinite(found) & (found >= 0)).all():
             wrong = next(
                 one for one in read if not all(0 <= r < np.inf for r in rates[one].values())

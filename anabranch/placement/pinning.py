@@ -192,9 +192,7 @@ def _with_places(
     graph: ViewGraph, views: np.ndarray, places: np.ndarray, problems: list[str]
 ) -> ViewGraph:
     if not problems:
-        at = graph.pins.copy()
-        at[views] = places
-        graph = replace(graph, fixed=at)
+        graph = graph.with_places(views, places)
         problems += _heavy(graph)
     if problems:
         raise InvalidCall("replan", problems)

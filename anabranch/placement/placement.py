@@ -25,6 +25,7 @@ from anabranch.placement.devices.optima import METHODS, LocalOptima, local_optim
 from anabranch.placement.drawing import draw_placement, placement_html
 from anabranch.placement.explaining import Explanation, explain
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
+from anabranch.placement.orders import distinct
 from anabranch.placement.pinning import with_pins, with_usual_rates
 from anabranch.placement.reading import read_changes
 from anabranch.placement.rows import Pinned
@@ -192,11 +193,14 @@ class Placement:
         rows, rates = read_changes(self.graph, changes)
         graph = with_usual_rates(self.graph.with_rates(rows, rates))
         changed = np.flatnonzero(graph.rates != self.graph.rates)
-        views = np.union1d(graph.row_view[rows], graph.row_view[changed])
-        if pin is not None:
+        views = distinct(graph.views, graph.row_view[rows], graph.row_view[changed])
+        if pin is None:
+            touched = graph.devices_below(views)
+        else:
             graph, held = with_pins(graph, pin)
-            views = np.union1d(views, held)
-        touched = np.union1d(graph.devices_below(views), self.graph.devices_below(views))
+            views = distinct(graph.views, views, held)
+            below = (one.devices_below(views) for one in (self.graph, graph))
+            touched = distinct(graph.devices, *below)
         return _again(self, graph, self.local, self.components, touched)
 
     def without(self, *devices: Any) -> Placement:
@@ -322,11 +326,11 @@ def _again(
     part = graph.over(touched)
     inner = local_optima(part.graph, old.time_limit)
     threshold = local.threshold.copy()
-    mine = np.isin(graph.home, touched)
-    threshold[mine] = np.inf
+    inside = np.isin(np.arange(graph.devices + 1), touched)  # the last of what is in the cloud
+    threshold[inside[graph.home]] = np.inf
     resident = part.graph.home >= 0
     threshold[part.nodes[resident]] = inner.threshold[resident]
-    stays = ~np.isin(local.device, part.devices)
+    stays = ~inside[local.device]
     merged = LocalOptima(
         threshold,
         np.concatenate([local.view[stays], part.views[inner.view]]),
@@ -341,7 +345,7 @@ def _again(
             )
         ),
     )
-    known = tuple(c for c in components if not np.isin(c.devices, touched).any())
+    known = tuple(c for c in components if not inside[c.devices].any())
     return _finished(graph, merged, resolve(graph, merged, old.time_limit, known), old.time_limit)
 
 

@@ -183,6 +183,8 @@ def read_changes(graph: ViewGraph, changes: Any) -> tuple[np.ndarray, np.ndarray
     """Rows of the graph and their new rates, from a table like the one it was read from."""
     if isinstance(changes, RateChanges):
         return changes.rows, changes.rates
+    if isinstance(changes, (list, tuple)) and not changes:
+        return np.empty(0, np.int64), np.empty(0)
     problems: list[str] = []
     table = read_table(changes, COLUMNS, "changes", problems)
     if table is None:

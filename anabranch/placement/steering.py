@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import is_not
 from typing import Any
 
 import numpy as np
 
 from anabranch.placement.call import place
-from anabranch.placement.cost import link_costs
+from anabranch.placement.cost import costs_with, link_costs
 from anabranch.placement.graph import CLOUD, CLOUD_NAME
 from anabranch.placement.needs import ADOPTION, DEFINITION, MovePrices, Needs
 from anabranch.placement.placement import Placement
-from anabranch.placement.rows import Pinned, RateChanges
+from anabranch.placement.rows import Pinned
 from anabranch.placement.switching import Move, Switcher
 
 __all__ = ["Decision", "Running", "Steering"]
@@ -30,7 +32,8 @@ A device writes the rows that it holds with every flush, and a move sends a wind
 """
 _UNKNOWN = {1.0: 1.0}  # rates of a stream before a report
 _CHANGED = 0.2
-_TOLD = 20  # moves of a moment of which the saving is told: each costs a look at all links
+_NOWHERE, _UNKNOWN_PLACE = -2, -3  # in place of the number of a device
+_TOLD = 20  # moves of a moment of which the saving is told
 
 
 @dataclass(frozen=True)
@@ -102,10 +105,13 @@ class Steering:
         self._costs = upload_cost, download_cost
         self._pin = dict(pin or {})
         self._reported: dict[str, dict[float, float]] = {}
+        self._heard: dict[str, dict[float, float]] = {}  # reports that were not compared yet
         self._used: dict[str, dict[float, float]] = {}  # the reports that the plan is made of
         self._given: list[Running] = []
         self._views: dict[str, Running] = {}
         self._at: dict[str, str] = {}  # the places of views that run
+        self._where = np.empty(0, np.int64)  # likewise, by the numbers of the plan
+        self._device: dict[str, int] = {}  # those of the plan, with the cloud
         self._recent: dict[str, Running] = {}  # those that are moving, or have moved
         self._homes: dict[str, str] = {}
         self._switcher: Switcher | None = None
@@ -115,7 +121,7 @@ class Steering:
 
     def report(self, stream: str, rates: Mapping[float, float]) -> None:
         """Bytes per second of a stream, by share; those of other shares are in proportion."""
-        self._reported[stream] = dict(rates)
+        self._reported[stream] = self._heard[stream] = dict(rates)
 
     @property
     def plan(self) -> Placement | None:
@@ -142,41 +148,48 @@ class Steering:
         offline
             Devices that are not there.
         """
-        before, given = self._views, list(views)
-        if given != self._given:  # as a rule, and quickly: they are the same objects
-            self._given, self._views = given, {view.name: view for view in given}
-        same = self._is_alike(before) and self._homes == dict(homes)
+        before, self._homes = self._homes, dict(homes)
+        same = self._is_alike(list(views)) and self._homes == before
         elapsed, self._now = 0.0 if self._now is None else max(now - self._now, 0.0), now
         if not self._views:
             self._switcher = None
             return []
-        self._homes = dict(homes)
         changes = self._changed()
         at = self._at
         forced = self._follow(at, same)
         assert self._switcher is not None and self._needs is not None
         places, held = self._switcher.places, self._held(now, offline)
         hold = Pinned(held, places[held])
-        moves = self._switcher.observe(self._news(changes) if same else [], elapsed, hold=hold)
+        news = self._needs.changes(changes) if same else []
+        moves = self._switcher.observe(news, elapsed, hold=hold)
         begun = self._begun(at) if len(at) < len(self._views) else []
         if not forced and not moves:
             return begun
         stuck = {self._needs.names[v] for v in held.tolist()}
         return begun + [one for one in self._moved(forced + moves, places) if one.view not in stuck]
 
-    def _is_alike(self, before: Mapping[str, Running]) -> bool:
-        """Whether views are there for which the plan was made: over the same rows.
+    def _is_alike(self, given: list[Running]) -> bool:
+        """Whether views are given for which the plan was made: over the same rows.
 
         A window counts as well: one that is long stays in the cloud.
         """
-        views = self._views
-        if before is views:
+        old, before = self._given, self._views
+        if given == old:  # as a rule, and quickly: they are the same objects
             return True
-        same = before.keys() == views.keys()
+        self._given = given
+        changed = list(compress(zip(old, given, strict=False), map(is_not, old, given)))
+        if same := len(given) == len(before) == len(old) and _are_named_alike(changed):
+            self._views = before | {view.name: view for _, view in changed}
+        else:
+            views = self._views = {view.name: view for view in given}
+            same = before.keys() == views.keys()
+            changed = [(before.get(name, one), one) for name, one in views.items()]
+            changed = [(was, one) for was, one in changed if not same or was is not one]
         if not same:
             self._at, self._recent = {}, {}
-        changed = [one for name, one in views.items() if not same or before[name] is not one]
-        for view in changed:
+        for _, view in changed:
+            if same and self._switcher is not None and self._needs is not None:
+                self._where[self._needs.number[view.name]] = self._place(view)
             if view.place is None:
                 self._at.pop(view.name, None)
             else:
@@ -185,7 +198,11 @@ class Steering:
                 self._recent[view.name] = view
             else:
                 self._recent.pop(view.name, None)
-        return same and all([_demand(before[one.name]) == _demand(one) for one in changed])
+        return same and all([_demand(was) == _demand(one) for was, one in changed])
+
+    def _place(self, view: Running) -> int:
+        """Where a view runs, by number."""
+        return _NOWHERE if view.place is None else self._device.get(view.place, _UNKNOWN_PLACE)
 
     def _moved(self, moves: list[Move], places: np.ndarray) -> list[Decision]:
         """Moves with their causes; `places` are those before them."""
@@ -196,19 +213,16 @@ class Steering:
             "predicted": self._switcher.cost,
         }
         moved: list[Decision] = []
-        device = {graph.device_name(d): d for d in range(graph.devices)}
+        device = self._device
         ends = [[device.get(p, CLOUD) for p in (one.origin, one.target)] for one in moves]
         views = np.array([number[one.view] for one in moves])
         prices = self._prices.of(graph, views, *np.array(ends).T).tolist()
-        for move, price in zip(moves, prices, strict=True):
-            if move.origin not in device and move.origin != CLOUD_NAME:  # of no stream by now
+        back = costs_with(graph, self._switcher.places, views[:_TOLD], places[views[:_TOLD]])
+        saves = [cost - saved["predicted"] for cost in back] + [None] * (len(moves) - len(back))
+        for move, price, saving in zip(moves, prices, saves, strict=True):
+            if move.origin not in device:  # of no stream by now
                 price += DEFINITION * self.cost("down", move.origin)
-            saves = None
-            if len(moved) < _TOLD:
-                back = self._switcher.places.copy()
-                back[number[move.view]] = places[number[move.view]]
-                saves = float(link_costs(graph, back).sum()) - saved["predicted"]
-            moved.append(self._explained(move, price, saved, saves))
+            moved.append(self._explained(move, price, saved, saving))
         return moved
 
     def _begun(self, at: Mapping[str, str]) -> list[Decision]:
@@ -245,36 +259,30 @@ class Steering:
             for stream, share in zip(view.inputs, view.shares, strict=True)
         ]
 
-    def _news(self, streams: Collection[str]) -> RateChanges:
-        """What views need by now of streams of which they needed something else."""
-        assert self._needs is not None
-        return self._needs.changes({one: self._used.get(one, _UNKNOWN) for one in streams})
-
-    def _changed(self) -> set[str]:
+    def _changed(self) -> dict[str, dict[float, float]]:
         """Streams whose report differs by over 20 % from the one in use, and is used from now on.
 
         Small changes are not worth a plan.
         """
-        found = set()
-        for stream, report in self._reported.items():
+        found = {}
+        for stream, report in self._heard.items():
             used = self._used.get(stream, _UNKNOWN)
-            if report == used:
+            if report.keys() != used.keys():
+                found[stream] = report
                 continue
-            if report.keys() != used.keys() or any(
-                [
-                    abs(rate - used[share]) > _CHANGED * max(used[share], rate)
-                    for share, rate in report.items()
-                ]
-            ):
-                self._used[stream] = report
-                found.add(stream)
+            for share, rate in report.items():
+                was = used[share]
+                if abs(rate - was) > _CHANGED * (rate if rate > was else was):
+                    found[stream] = report
+        self._used |= found
+        self._heard.clear()
         return found
 
     def _follow(self, at: Mapping[str, str], same: bool) -> list[Move]:
         """Adopt a plan if views or devices have changed, or views are not where they should be."""
         if self._switcher is not None and same:
-            here = self._switcher.location
-            if here == at or all(here[name] == where for name, where in at.items()):
+            there = self._where == self._switcher.places
+            if (there | (self._where == _NOWHERE)).all():
                 return []
         up, down = self._costs
         long = {name: CLOUD_NAME for name, view in self._views.items() if view.window > _LONGEST}
@@ -286,19 +294,19 @@ class Steering:
         switcher, self._switcher = self._switcher, None  # unless the plan can be made
         plan = place(self._rates(), homes, _known(up, there), _known(down, there | pinned), pin=pin)
         self._needs = Needs(plan.graph, self._views)
-        windows = [self._views[name].window for name in self._needs.names]
-        self._prices.windows = np.array(windows)
+        numbered = [self._views[name] for name in self._needs.names]
+        self._prices.windows = np.array([view.window for view in numbered])
+        self._device = {plan.graph.device_name(d): d for d in range(CLOUD, plan.graph.devices)}
+        self._where = np.array([self._place(view) for view in numbered])
         self._switcher = switcher or Switcher(plan, self._prices, min_saving=0.05)
         return self._switcher.adopt(plan, at)
 
     def _held(self, now: float, offline: Collection[str]) -> np.ndarray:
         """Numbers of views that cannot move now."""
         assert self._needs is not None
-        stuck = {
-            stream
-            for stream, home in self._homes.items()
-            if home in offline or stream not in self._reported
-        }
+        stuck = self._homes.keys() - self._reported.keys()
+        if offline:
+            stuck |= {stream for stream, home in self._homes.items() if home in offline}
         held = [
             view.name
             for view in self._recent.values()
@@ -333,6 +341,10 @@ class Steering:
             why = f"it can no longer be {_at(move.origin)}"
         cause = {"why": why, "account": move.account, "price": price, "saves": saves, **saved}
         return Decision(move.view, move.origin, move.target, cause)
+
+
+def _are_named_alike(changed: Iterable[tuple[Running, Running]]) -> bool:
+    return all([was.name == one.name for was, one in changed])
 
 
 def _demand(view: Running) -> tuple[Any, ...]:
