@@ -160,7 +160,7 @@ class Steering:
         assert self._switcher is not None and self._needs is not None
         places, held = self._switcher.places, self._held(now, offline)
         hold = Pinned(held, places[held])
-        news = self._needs.changes(changes) if same else []
+        news: Any = self._needs.changes(changes) if same else []
         moves = self._switcher.observe(news, elapsed, hold=hold)
         begun = self._begun(at) if len(at) < len(self._views) else []
         if not forced and not moves:
