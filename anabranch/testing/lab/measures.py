@@ -183,6 +183,22 @@ class Load:
         sums = rates.sum(), sent[upward].sum(), down.sum(), sent.sum()
         return cls(*(float(one) * seconds for one in sums))
 
+    @property
+    def payload(self) -> float:
+        """Bytes of these rows and frames, as the codec writes them."""
+        return self.heads + self.further
+
+    @property
+    def heads(self) -> float:
+        """Bytes of frames, and of sections with one row each."""
+        up, down, section, _ = _sizes()
+        return self.up_frames * up + self.down_frames * down + self.sections * section
+
+    @property
+    def further(self) -> float:
+        """Bytes of rows that share a section with another."""
+        return (self.rows - self.sections) * _sizes()[-1]
+
 
 def _predicted(one: Reading, first: Load, second: Load, lone: int) -> dict[str, float]:
     """Payload and wire of the second half, from its rates and from the first half alone.
@@ -192,21 +208,17 @@ def _predicted(one: Reading, first: Load, second: Load, lone: int) -> dict[str, 
     Lone acknowledgements follow neither from rates nor from another half: one a minute and device,
     those of all devices at once. So they are given, as many as were counted in the second half.
     """
-    up, down, section, row = _sizes()
-
-    def heads(up_frames: float, down_frames: float, sections: float) -> float:
-        return up_frames * up + down_frames * down + sections * section
-
     before = one.up_payload + one.down_payload
-    more = one.up_rows + one.down_rows - one.sections  # rows that share a section with another
-    scale = (before - more * row) / heads(one.up_frames, one.down_frames, one.sections)
+    counted = Load(one.up_rows + one.down_rows, one.up_frames, one.down_frames, one.sections)
+    scale = (before - counted.further) / counted.heads
     around = (one.wire - before) / (one.up_frames + one.down_frames)
     # Frames without rows, which say rates, come with time and not with rows.
     up_frames = second.up_frames + one.up_frames - first.up_frames
     down_frames = (one.down_frames - one.lone) * second.down_frames / max(first.down_frames, 1.0)
     down_frames += lone
     sections = one.sections * second.sections / first.sections
-    payload = scale * heads(up_frames, down_frames, sections) + (second.rows - sections) * row
+    due = Load(second.rows, up_frames, down_frames, sections)
+    payload = scale * due.heads + due.further
     wire = payload + around * (up_frames + down_frames)
     frames = {"up_frames": up_frames, "down_frames": down_frames, "sections": sections}
     return {"scale": scale, "around": around, "payload": payload, "wire": wire, **frames}
