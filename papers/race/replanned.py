@@ -285,13 +285,18 @@ def _moves(moved: list[float], over: float) -> str:
 
 def _payload(measured: float, due: dict[str, float]) -> str:
     """Bytes of frames in the end, beside the goal: 5 % over what the optimum is to have."""
+    said = (
+        f"By the rates there were, frames of rows are to have {due['new']:.0f} bytes a second at "
+        f"the optimum, {due['end']:.0f} with the views where they end, {due['stay']:.0f} where "
+        "they were at the change."
+    )
+    if np.isnan(measured):
+        return f"{said} Views moved until the end, so none were measured."
     over = measured / due["new"] - 1
     verdict = "met" if over <= 0.05 else "**missed**"
     return (
-        f"Frames then have {_whole(measured)} bytes a second, with results and reports of rates. "
-        f"Those of rows alone are to have {due['end']:.0f} with the views where they are and "
-        f"{due['new']:.0f} at the optimum, so they are {100 * over:.0f} % over it (goal: 5 %, "
-        f"{verdict}); at the change {100 * (due['stay'] / due['new'] - 1):.0f} %."
+        f"{said} In the end all frames have {measured:.0f}, with results and reports of rates: "
+        f"{100 * over:.0f} % over the optimum (goal: 5 %, {verdict})."
     )
 
 
