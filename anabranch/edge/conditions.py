@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from anabranch.calls import Check
+from anabranch.calls import Check, is_number
 from anabranch.errors import InvalidCall
 from anabranch.predicates.comparable import key_form, within_form
 from anabranch.predicates.measures import VectorMeasure
@@ -24,6 +25,7 @@ __all__ = ["PairConditions", "RowConditions", "predicate_of", "to_form"]
 
 _MEASURES = ("euclidean", "cosine", "dot", "manhattan")
 _SHIPPED = "euclidean, cosine, dot, manhattan, within, same, differs, and these with &, | and ~"
+_LEAST_INT = -(1 << 63)  # which is what can be sent
 _LEAST, _MOST = 2.0**-450, 2.0**450  # as in flow.lanes
 _LEAST_SQUARE = 2.0**-960  # as in flow.extremes
 _ORDERS = {
@@ -209,22 +211,42 @@ class RowConditions:
         self._terms = form or []
         check = Check()
         for name, op, value in self._terms:
-            if name not in columns:
-                check.say(f"where: there is no column {name!r}")
-            elif op not in _ORDERS:
+            if not isinstance(name, str) or name not in columns:
+                known = ", ".join(columns) or "nothing"
+                check.say(f"where: there is no column {name!r}; the feed has {known}")
+            elif not isinstance(op, str) or op not in _ORDERS:
                 check.say(f"where: {op!r} is no comparison; there are {', '.join(_ORDERS)}")
             elif columns[name].startswith("array"):
                 check.say(f"where: column {name!r} is {columns[name]}, which has no order")
-            elif isinstance(value, str) != (columns[name] == "string"):
-                check.say(f"where: column {name!r} is {columns[name]}, compared with {value!r}")
+            elif wanted := _wanted(columns[name], op, value):
+                check.say(
+                    f"where: column {name!r} is {columns[name]}, compared with {value!r} by {op}; "
+                    f"it is compared with {wanted}"
+                )
         check.refuse("view")
 
     def decide(self, columns: Columns, rows: int) -> np.ndarray:
         """Which rows match."""
         good = np.ones(rows, bool)
         for name, op, value in self._terms:
-            good &= _ORDERS[op](columns[name], value)
+            column = columns[name]
+            if column.dtype == np.float32:  # or numpy rounds the constant to it, and Spark does not
+                column = column.astype(np.float64)
+            good &= _ORDERS[op](column, value)
         return np.flatnonzero(good)
+
+
+def _wanted(type_: str, op: str, value: Any) -> str | None:
+    """What a column of a type is compared with, if that is not what it is compared with."""
+    if type_ == "string":
+        return None if isinstance(value, str) else "a text"
+    if type_ == "boolean":
+        good = isinstance(value, bool) and op in ("==", "!=")
+        return None if good else "True or False, by == or !="
+    good = is_number(value) and not (
+        isinstance(value, Integral) and not _LEAST_INT <= value < -_LEAST_INT
+    )
+    return None if good else "a finite number, and a whole one of 64 bits at most"
 
 
 def _name(column: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from anabranch.placement.feeds import Feed
 from anabranch.placement.graph import CLOUD_NAME
 from anabranch.placement.tables import listed
 from anabranch.placement.templates import Materialised, Template
-from anabranch.predicates import Predicate
+from anabranch.predicates import Either, Predicate, VectorMeasure
 
 __all__ = ["View", "Views", "as_list", "view", "wishes_of"]
 
@@ -195,7 +196,7 @@ def view(
         )
     check.refuse("view")
     kind = "pairs" if len(feeds) == 2 else "each"
-    form = _form(where, feeds)
+    form = _form(name, where, feeds)
     definition = Definition(name, kind, times, form, kept, tuple(places))
     condition = where if isinstance(where, Predicate) else None
     rates: tuple[tuple[Feed | Template, float | str], ...] = tuple((part, 1.0) for part in feeds)
@@ -297,7 +298,7 @@ def _kept(keep: Any, feeds: list[Feed], check: Check) -> tuple[tuple[str, ...], 
     return tuple(found)
 
 
-def _form(where: Any, feeds: list[Feed]) -> Any:
+def _form(name: str, where: Any, feeds: list[Feed]) -> Any:
     """The condition as data; raises if devices cannot decide it."""
     if len(feeds) == 2:
         if where is not None and not isinstance(where, Predicate):
@@ -305,6 +306,8 @@ def _form(where: Any, feeds: list[Feed]) -> Any:
             raise InvalidCall("view", [problem])
         form = None if where is None else to_form(where)
         PairConditions(form, *(dict(part.columns) for part in feeds))
+        if problems := _length_problems(where):
+            raise InvalidCall(f"view {name!r}", problems)
         return form
     comparisons = None if where is None else where
     if comparisons is not None and not (
@@ -315,7 +318,27 @@ def _form(where: Any, feeds: list[Feed]) -> Any:
         raise InvalidCall("view", [f"{problem}, got {where!r}"])
     form = None if comparisons is None else [list(one) for one in comparisons]
     RowConditions(form, dict(feeds[0].columns))
-    return form
+    return None if form is None else [[*of, _plain(value)] for *of, value in form]
+
+
+def _length_problems(where: Predicate | None) -> list[str]:
+    """Where a batch has no length for vectors that may be null: inside ``|``, as of correlate."""
+    terms = () if where is None else where.terms
+    either = [term for term in terms if isinstance(term, Either)]
+    measures = [getattr(leaf.plain, "measure", None) for term in either for leaf in term.leaves]
+    return [
+        f"inside | ab.{measure.kind}({measure.left!r}) needs the length of the vectors: add dim=, "
+        "such as dim=64"
+        for measure in measures
+        if isinstance(measure, VectorMeasure) and measure.dim is None
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """A constant as it can be sent: numpy's numbers are Python's."""
+    if isinstance(value, (bool, str)):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def as_list(views: Any, problems: list[str]) -> list[Views]:

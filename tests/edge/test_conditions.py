@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import msgpack
@@ -140,8 +141,50 @@ def test_single_rows_are_compared(limit: int, op: str) -> None:
         ([["x", "~", 3]], "is no comparison"),
         ([["v", ">", 3]], "has no order"),
         ([["x", ">", "3"]], "compared with '3'"),
+        ([[["x"], ">", 3]], "there is no column"),
+        ([["x", [], 3]], "is no comparison"),
+        ([["i", ">=", None]], "compared with None by >=; it is compared with a finite number"),
+        ([["x", ">=", math.nan]], "compared with nan"),
+        ([["x", "<", math.inf]], "compared with inf"),
+        ([["i", ">=", [1]]], "compared with "),
+        ([["i", ">=", True]], "compared with True"),
+        ([["x", ">=", 10**400]], "compared with 1000"),
+        ([["x", ">=", 1 << 63]], "a whole one of 64 bits at most"),
+        ([["i", ">=", 2**70]], "a whole one of 64 bits at most"),
+        ([["b", "==", 1]], "it is compared with True or False, by == or !="),
+        ([["b", ">=", True]], "it is compared with True or False, by == or !="),
+        ([["s", "==", None]], "it is compared with a text"),
     ],
 )
 def test_conditions_on_rows_are_checked(form: list[Any], words: str) -> None:
     with pytest.raises(InvalidCall, match=words):
         RowConditions(form, TYPES)
+
+
+@pytest.mark.parametrize(
+    ("column", "comparison", "rows"),
+    [
+        (np.array([0.1, 0.5], np.float32), ["f1", "==", 0.1], []),
+        (np.array([0.1, 0.5], np.float32), ["f1", "==", 0.5], [1]),
+        (np.array([2**24, 5], np.float32), ["f1", "==", 2**24 + 1], []),
+        (np.array([2**31 - 1, 5], np.int32), ["i", "<", 2**31], [0, 1]),
+        (np.array([2**63 - 1, 5]), ["k", "==", 2**63 - 1], [0]),
+        (np.array([True, False]), ["b", "!=", True], [1]),
+    ],
+)
+def test_a_row_is_compared_with_the_constant_itself(
+    column: Any, comparison: list[Any], rows: list[int]
+) -> None:
+    found = RowConditions([comparison], {**TYPES, "f1": "float"})
+    assert found.decide({comparison[0]: column}, len(column)).tolist() == rows
+
+
+def test_constants_of_a_view_can_be_sent() -> None:
+    where = [("x", ">", np.float32(0.5)), ("i", "<", np.int16(3)), ("b", "==", True)]
+    feed = ab.feed("gps", by="user", columns=TYPES)
+    form = ab.view("v", {feed: None}, where=where).definition.where
+    assert msgpack.unpackb(msgpack.packb(form)) == [
+        ["x", ">", 0.5],
+        ["i", "<", 3],
+        ["b", "==", True],
+    ]
