@@ -95,9 +95,13 @@ def _columns(given: Any, problems: list[str]) -> tuple[tuple[str, str], ...]:
     wrong = [pair for pair in pairs if not isinstance(pair[0], str) or pair[1] not in TYPES]
     if wrong:
         problems.append(f"columns: {wrong[0]!r} is no name and type; types are {', '.join(TYPES)}")
-    twice = [name for name, _ in pairs if [other for other, _ in pairs].count(name) > 1]
-    taken = [name for name, _ in pairs if name in ("key", "n", "time")]
-    if twice or taken:
-        which = ", ".join(dict.fromkeys(map(repr, twice + taken)))
-        problems.append(f"columns: {which}: names must differ, also from key, n and time")
+    # Spark tells no upper from lower case.
+    plain = [str(name).lower() for name, _ in pairs] + ["key", "n", "time"]
+    clashing = [name for name, _ in pairs if plain.count(str(name).lower()) > 1]
+    if clashing:
+        which = ", ".join(dict.fromkeys(map(repr, clashing)))
+        problems.append(
+            f"columns: {which}: names must differ, also from key, n and time, and by more than "
+            "upper and lower case"
+        )
     return tuple(pairs)

@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from anabranch.calls import Check, describe
+from anabranch.calls import FLOATING, Check, describe
+from anabranch.edge.conditions import RowConditions
+from anabranch.errors import BadRow, InvalidCall
+from anabranch.flow.intake import Faults
+from anabranch.flow.process import freeze_imports
 from anabranch.placement.feeds import Feed
 from anabranch.placement.views import Views
 from anabranch.predicates import same
 from anabranch.spark.correlate import correlate
-from anabranch.spark.frames import is_frame
+from anabranch.spark.frames import by_name, is_frame
 
 __all__ = ["SIDES", "follow_tables", "result_columns", "table_problems"]
 
 SIDES = ("left", "right")
 _FIXED = ("key", "n", "time")
 _ALL_BITS = 0xFFFFFFFF
+
+
+class _Own(NamedTuple):
+    """Columns that a row has on its way beside those of its feed, under names that no feed has."""
+
+    view: str
+    id: str
+    share: str
+    priority: str
+    first: str
+
+    @classmethod
+    def beside(cls, parts: Sequence[Feed]) -> _Own:
+        """Names that are longer than all of the feeds'."""
+        longest = max(len(name) for part in parts for name, _ in part.columns)
+        return cls(*("_" * (longest + 1) + name for name in cls._fields))
 
 
 def result_columns(views: Sequence[Views]) -> dict[str, str]:
@@ -54,6 +77,11 @@ def kept_problems(views: Sequence[Views]) -> list[str]:
         own = kept_types([one])
         other = [name for name, type_ in own.items() if kept_types(views)[name] != type_]
         problems += [f"views keep {name} in different types: rename one" for name in other]
+    spelt: dict[str, str] = {}
+    for name in kept_types(views):
+        first = spelt.setdefault(name.lower(), name)
+        if first != name:
+            problems.append(f"views keep {first} and {name}, one column to Spark: rename one")
     return problems
 
 
@@ -88,7 +116,9 @@ def follow_tables(
         shown.append(
             found.select(
                 *(
-                    (F.col(name) if name in found.columns else F.lit(None)).cast(type_).alias(name)
+                    (by_name(name) if name in found.columns else F.lit(None))
+                    .cast(type_)
+                    .alias(name)
                     for name, type_ in columns.items()
                 )
             )
@@ -99,44 +129,86 @@ def follow_tables(
 def _of_one(spark: SparkSession, views: Views, feeds: Mapping[str, DataFrame]) -> DataFrame:
     """The results of one template's views."""
     definition, parts = views.view.definition, views.view.feeds
+    own = _Own.beside(parts)
     sides = [
-        _asked(spark, views, number, _sampled(part, feeds[part.name]))
+        _asked(spark, views, number, _sampled(part, feeds[part.name], own), own)
         for number, part in enumerate(parts)
     ]
     if definition.kind == "each":
         rows = sides[0]
-        for name, op, value in definition.where or ():
-            rows = rows.filter(_compared(F.col(name), op, value))
+        if definition.where:
+            names = rows.columns
+            deciding = _Deciding(definition.where, dict(parts[0].columns), own.id, names)
+            # mapInArrow takes a dot in a name for a field.
+            plain = rows.toDF(*(f"c{k}" for k in range(len(names))))
+            rows = plain.mapInArrow(deciding, plain.schema).toDF(*names)
         shown = dict.fromkeys([*_FIXED, *definition.keep[0]])
-        return rows.select("view", *(F.col(name).alias(f"left_{name}") for name in shown))
-    where = same("view") if views.view.condition is None else same("view") & views.view.condition
-    keep = tuple(("view", "key", "n", *names) for names in definition.keep)
-    pairs = correlate(
-        *sides,
-        where=where,
-        window=(describe(definition.window[0]), describe(definition.window[1])),
-        time="time",
-        keep=tuple(map(list, keep)),
-    )
-    return pairs.withColumnRenamed("left_view", "view")
+        view = by_name(own.view).alias("view")
+        return rows.select(view, *(by_name(name).alias(f"left_{name}") for name in shown))
+    condition = views.view.condition
+    where = same(own.view) if condition is None else same(own.view) & condition
+    keep = tuple((own.view, "key", "n", *names) for names in definition.keep)
+    try:
+        pairs = correlate(
+            *sides,
+            where=where,
+            window=(describe(definition.window[0]), describe(definition.window[1])),
+            time="time",
+            id=own.id,
+            keep=tuple(map(list, keep)),
+        )
+    except InvalidCall as error:
+        name = views.view.name
+        raise InvalidCall("follow", [f"view {name!r}: {what}" for what in error.problems]) from None
+    return pairs.withColumnRenamed(f"left_{own.view}", "view")
 
 
-def _sampled(part: Feed, table: DataFrame) -> DataFrame:
+@dataclass(frozen=True)
+class _Deciding:
+    """The rows that satisfy comparisons, as devices decide them; the function of a `mapInArrow`."""
+
+    where: list[Any]
+    columns: Mapping[str, str]
+    id: str
+    names: list[str]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_imports()
+        conditions = RowConditions(self.where, self.columns)
+        compared = dict.fromkeys(name for name, _, _ in self.where)
+        for batch in batches:
+            came = dict(zip(self.names, batch.columns, strict=True))
+            faults = Faults("row", came[self.id], drop=True)
+            for name in compared:
+                column = came[name]
+                faults.where(column.is_null(), f"{name!r} is null")
+                if self.columns[name] in FLOATING:
+                    faults.where(pc.invert(pc.is_finite(column)), f"{name!r} is not finite")
+            if faults.count:
+                raise BadRow(
+                    f"{'; '.join(faults.problems)}; repair the input, or filter such rows out"
+                )
+            values = {n: came[n].to_numpy(zero_copy_only=False) for n in compared}
+            yield batch.take(pa.array(conditions.decide(values, batch.num_rows)))
+
+
+def _sampled(part: Feed, table: DataFrame, own: _Own) -> DataFrame:
     """The rows that can be sampled, each with its priority."""
     columns = [F.col("key").cast("string"), F.col("n").cast("bigint"), F.col("time")]
-    rows = table.select(*columns, *(name for name, _ in part.columns))
+    rows = table.select(*columns, *(by_name(name).alias(name) for name, _ in part.columns))
     if not part.tick:
-        return rows.withColumn("priority", F.lit(0.0))
+        return rows.withColumn(own.priority, F.lit(0.0))
     t = F.unix_micros("time")
     cell = F.expr(f"(unix_micros(time) - pmod(unix_micros(time), {part.tick})) div {part.tick}")
     first = Window.partitionBy("key", cell).orderBy(t, "n")
     bits = F.lpad(F.bin(cell.bitwiseAND(F.lit(_ALL_BITS))), 32, "0")
     priority = F.conv(F.reverse(bits), 2, 10).cast("double") / F.lit(2.0**32)
-    first_rows = rows.withColumn("place", F.row_number().over(first)).filter("place = 1")
-    return first_rows.withColumn("priority", priority).drop("place")
+    first_rows = rows.withColumn(own.first, F.row_number().over(first))
+    first_rows = first_rows.filter(by_name(own.first) == 1).drop(own.first)
+    return first_rows.withColumn(own.priority, priority)
 
 
-def _asked(spark: SparkSession, views: Views, side: int, rows: DataFrame) -> DataFrame:
+def _asked(spark: SparkSession, views: Views, side: int, rows: DataFrame, own: _Own) -> DataFrame:
     """The rows of one side once for each view that asks for them, with ids of their own."""
     devices = dict(views.sources.itertuples(index=False, name=None))
     mine = views.rows.groupby("view", sort=False).nth(side)
@@ -144,19 +216,7 @@ def _asked(spark: SparkSession, views: Views, side: int, rows: DataFrame) -> Dat
         (name, str(devices[stream]), float(share))
         for name, stream, share in mine[["view", "input", "share"]].itertuples(index=False)
     ]
-    members = spark.createDataFrame(asked, "view string, key string, share double")
-    wanted = rows.join(F.broadcast(members), "key").filter("priority < share")
-    return wanted.withColumn("id", F.concat_ws(" ", "view", "n"))
-
-
-def _compared(column: Column, op: str, value: Any) -> Column:
-    compare: dict[str, Any] = {
-        ">=": column >= value,
-        ">": column > value,
-        "<=": column <= value,
-        "<": column < value,
-        "==": column == value,
-        "!=": column != value,
-    }
-    found: Column = compare[op]
-    return found
+    members = spark.createDataFrame(asked, f"{own.view} string, key string, {own.share} double")
+    wanted = rows.join(F.broadcast(members), "key")
+    wanted = wanted.filter(by_name(own.priority) < by_name(own.share))
+    return wanted.withColumn(own.id, F.concat_ws(" ", own.view, "n"))

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -120,6 +121,8 @@ def test_equal_demands_are_one_view() -> None:
 
 FEED = ab.feed("gps", by="user", tick="1 second", columns="x double")
 OTHER = ab.feed("gps", by="friend", tick="1 second", columns="x double")
+VECTORS = ab.feed("gps", by="user", columns="v array<double>, s string")
+OTHER_VECTORS = ab.feed("gps", by="friend", columns="v array<double>, s string")
 TABLE = pd.DataFrame({"user": ["ann"], "friend": ["bob"], "every": ["1 second"], "n": [3]})
 
 
@@ -152,6 +155,15 @@ def view(**changed: Any) -> Any:
         (lambda: view(where=ab.within("y", 1)), "no column 'y'"),
         (lambda: ab.view("v", {FEED: None}, where=3), "is a list of comparisons"),
         (lambda: ab.view("v", {FEED: None}, where=[("y", "<", 1)]), "no column 'y'"),
+        (lambda: ab.view("v", {FEED: None}, where=[([1], "<", 1)]), "no column [1]"),
+        (
+            lambda: view(
+                inputs={VECTORS: None, OTHER_VECTORS: None},
+                where=(ab.euclidean("v") <= 1) | ab.differs("s"),
+            ),
+            "view 'v' cannot start: inside | ab.euclidean('v') needs the length of the vectors: "
+            "add dim=",
+        ),
         (lambda: view(keep="y"), "keep: feed 'gps' has no column 'y'"),
         (lambda: view(deliver="phone"), "deliver must be 'cloud', 'inputs' or both"),
         (lambda: view(symmetric=1), "symmetric must be True or False"),
@@ -161,6 +173,8 @@ def view(**changed: Any) -> Any:
         (lambda: ab.feed("gps", "user", columns="x date"), "types are double, float"),
         (lambda: ab.feed("gps", "user", columns="x int, x int"), "names must differ"),
         (lambda: ab.feed("gps", "user", columns={"time": "int"}), "also from key, n and time"),
+        (lambda: ab.feed("gps", "user", columns="x int, X int"), "'x', 'X': names must differ"),
+        (lambda: ab.feed("gps", "user", columns="Key int"), "by more than upper and lower case"),
         (lambda: ab.feed("gps", "user", columns=3), "columns must be names and types"),
         (lambda: view(inputs={FEED: "e", OTHER: None}).over(TABLE), "no column 'e'"),
         (lambda: view(inputs={FEED: "n", OTHER: None}).over(TABLE), "column 'n': 3 is not a"),
@@ -202,3 +216,75 @@ def test_a_table_with_a_row_that_cannot_be_compared_stops_the_query(spark: Any) 
         ab.follow(
             spark, view(where=ab.within("x", 1.0)).over(TABLE), feeds={"gps": table}
         ).collect()
+
+
+def test_columns_may_have_any_name(spark: Any) -> None:
+    """What a row has on its way beside the columns of its feed is called otherwise than these."""
+    names = ("priority", "place", "view", "share", "id", "t", "first", "epoch", "score", "a.b")
+    columns = {name: "double" for name in names}
+    shown = ", ".join(f"double(100 + id) AS `{name}`" for name in names)
+    table = spark.sql(
+        f"SELECT key, id AS n, timestamp_seconds(id) AS time, {shown} "
+        "FROM range(4), (VALUES ('ann'), ('bob')) AS t(key)"
+    )
+    me = ab.feed("gps", by="user", tick="1 second", columns=columns)
+    them = ab.feed("gps", by="friend", tick="1 second", columns=columns)
+    one = ab.view("one", {me: "2 s"}, where=[("priority", ">=", 101), ("view", "<", 103)])
+    kept = list(names[:-1])  # correlate reads a dot as a field of a struct
+    two = ab.view(
+        "two", {me: None, them: None}, where=ab.within("share", 0), window="0 s", keep=kept
+    )
+    views = [one.over(TABLE), two.over(TABLE)]
+    found = ab.follow(spark, views, feeds={"gps": table}).collect()
+    assert world.identities(found) == [
+        ("one(gps[ann])", 2),
+        *(("two(gps[ann],gps[bob])", n, n) for n in range(4)),
+    ]
+    pair = found[-1]
+    assert {pair[f"{side}_{name}"] for side in ("left", "right") for name in kept} == {
+        100.0 + pair.left_n
+    }
+
+
+def test_a_view_of_one_feed_decides_as_devices_do(spark: Any) -> None:
+    """Rows that no device would put stop the query, and 0.1 is as many digits here as there."""
+    rows = "(0, 0.1, '1', null), (1, 0.2, null, null), (2, 0.1, 'nan', 1), (3, 0.3, '-inf', 1)"
+    table = spark.sql(
+        "SELECT 'ann' AS key, n, timestamp_seconds(n) AS time, float(f) AS f, double(x) AS x, "
+        f"int(i) AS i FROM VALUES {rows} AS t(n, f, x, i)"
+    )
+    part = ab.feed("gps", by="user", columns="f float, x double, i int")
+
+    def found(*where: Any, below: int = 9) -> list[int]:
+        views = ab.view("v", {part: None}, where=list(where), keep="x").over(TABLE)
+        rows = ab.follow(spark, views, feeds={"gps": table.filter(f"n < {below}")})
+        return sorted(row.left_n for row in rows.collect())
+
+    assert found(("f", "==", 0.1)) == []
+    assert found(("f", "==", float(np.float32(0.1)))) == [0, 2]
+    assert found(("f", "<", 0.15), ("x", ">=", 1), below=1) == [0]
+    for where, words in [
+        (("x", ">=", 1), r"row 'v\(gps\[ann\]\) 1': 'x' is null.*'x' is not finite; repair"),
+        (("i", ">=", 1), "'i' is null"),
+    ]:
+        with pytest.raises(Exception, match=rf"BadRow: .*{words}"):
+            found(where)
+
+
+def test_what_correlate_rejects_is_told_of_the_view(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rejected(*_: Any, **__: Any) -> None:
+        raise ab.errors.InvalidCall("correlate", ["it cannot"])
+
+    monkeypatch.setattr("anabranch.spark.follow_tables.correlate", rejected)
+    table = spark.sql("SELECT 'a' AS key, 1 AS n, timestamp_seconds(1) AS time, 1D AS x")
+    with pytest.raises(ab.errors.InvalidCall, match="follow cannot start: view 'v': it cannot"):
+        ab.follow(spark, view().over(TABLE), feeds={"gps": table})
+
+
+def test_kept_columns_that_differ_by_case_alone_are_refused() -> None:
+    parts = [ab.feed(name, by="user", columns=f"{name} double") for name in "xX"]
+    views = [ab.view(part.name, {part: None}, keep=part.name).over(TABLE) for part in parts]
+    with pytest.raises(ab.errors.InvalidCall, match="views keep left_x and left_X, one column"):
+        ab.follow(None, views, feeds={})  # type: ignore[arg-type]
