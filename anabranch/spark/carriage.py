@@ -26,7 +26,7 @@ from anabranch.spark.frames import by_name
 from anabranch.spark.layouts import LAYOUT, NAMES
 from anabranch.spark.versions import arrow_type
 
-__all__ = ["Carried", "carry", "carry_problems", "names_of", "names_of_each"]
+__all__ = ["Carried", "carry", "carry_problems", "inside", "names_of", "names_of_each"]
 
 _AS_TEXT = re.compile(r"interval .*|(var)?char\(.*\)")
 
@@ -89,7 +89,7 @@ def _carried(name: str, data_type: DataType) -> Carried:
     return Carried(name, data_type, column, lambda value: value)
 
 
-def _inside(data_type: DataType) -> Iterator[DataType]:
+def inside(data_type: DataType) -> Iterator[DataType]:
     """A type and all that it is made of."""
     yield data_type
     parts: list[DataType] = []
@@ -100,13 +100,13 @@ def _inside(data_type: DataType) -> Iterator[DataType]:
     elif isinstance(data_type, MapType):
         parts = [data_type.keyType, data_type.valueType]
     for part in parts:
-        yield from _inside(part)
+        yield from inside(part)
 
 
 def _can_travel(data_type: DataType) -> bool:
     if _AS_TEXT.fullmatch(data_type.simpleString()):
         return True
-    if any(isinstance(inner, (NullType, VariantType)) for inner in _inside(data_type)):
+    if any(isinstance(inner, (NullType, VariantType)) for inner in inside(data_type)):
         return False
     try:
         arrow_type(data_type)

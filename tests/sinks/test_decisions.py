@@ -16,6 +16,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row
+from pyspark.sql.types import LongType, StructField, StructType
 
 import anabranch as ab
 from anabranch.errors import InvalidCall, StateMismatch
@@ -37,6 +38,8 @@ class Frame:
     """A micro-batch that counts how often it was computed."""
 
     sparkSession = Session()  # noqa: N815
+    columns = ("a",)
+    schema = StructType([StructField("a", LongType())])
 
     def __init__(self, rows: int = 3) -> None:
         self.table = pa.table({"a": list(range(rows))}, schema=pa.schema({"a": pa.int64()}))
@@ -132,6 +135,9 @@ def test_a_restored_checkpoint_is_told_to_restore_the_target_too() -> None:
 def test_no_way_at_all_names_both_remedies() -> None:
     with pytest.raises(InvalidCall, match=r"(?s)install a.*start b"):
         given(Memory("install a", "start b"))(Frame(), 0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidCall) as one:
+        given(Memory("install a", "install a"))(Frame(), 0)  # type: ignore[arg-type]
+    assert one.value.problems == ("install a",)
     with pytest.raises(InvalidCall, match="install a"):
         given(Memory("install a"), "driver")
     with pytest.raises(InvalidCall, match="via='spark': start b"):

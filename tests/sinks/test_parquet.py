@@ -88,3 +88,39 @@ def test_every_row_once_across_a_crash(spark: Any, tmp_path: Path, via: str) -> 
         run(distinct(spark, feed), tmp_path / "other", sink)
     with pytest.raises(ab.errors.InvalidCall, match=r"column 'price' of .* is not in the result"):
         sink(distinct(spark, feed, batch=True).drop("price"), 99)
+
+
+def test_a_folder_has_the_same_columns_from_every_app(spark: Any, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    numbers, texts = spark.range(2), spark.range(2).selectExpr("string(id) AS id")
+    ab.sinks.parquet(out, app="x")(numbers, 0)
+    other = ab.sinks.parquet(out, app="y")
+    with pytest.raises(ab.errors.InvalidCall, match=r"'id' is bigint in .*, and string in the re"):
+        other(texts, 0)
+    other(numbers, 0)
+    other(numbers, 1)
+    assert spark.read.parquet(out).count() == 6
+
+
+def test_columns_of_one_name_are_refused(spark: Any, tmp_path: Path) -> None:
+    for via in ("driver", "spark"):
+        sink = ab.sinks.parquet(str(tmp_path / "out"), app="x", via=via)
+        for second in ("id", "ID"):
+            with pytest.raises(ab.errors.InvalidCall, match=f"columns 'id', '{second}' have one n"):
+                sink(spark.range(2).selectExpr("id", f"id AS {second}"), 0)
+        with settings(spark, caseSensitive="true"), pytest.raises(ab.errors.InvalidCall):
+            sink(spark.range(2).selectExpr("id", "id"), 0)
+    assert not (tmp_path / "out").exists()
+    with settings(spark, caseSensitive="true"):
+        sink(spark.range(2).selectExpr("id", "id AS ID"), 0)
+        assert spark.read.parquet(str(tmp_path / "out")).columns == ["id", "ID"]
+
+
+def test_intervals_are_written_by_spark_alone(spark: Any, tmp_path: Path) -> None:
+    """Through the driver they would be read back as numbers, and by size some would be."""
+    out = str(tmp_path / "out")
+    rows = spark.range(1).selectExpr("id", "array(INTERVAL '3' SECOND) AS spans")
+    with pytest.raises(ab.errors.InvalidCall, match=r"via='driver': column 'spans' is array<inter"):
+        ab.sinks.parquet(out, app="x", via="driver")(rows, 0)
+    ab.sinks.parquet(out, app="x")(rows, 0)
+    assert spark.read.parquet(out).collect() == rows.collect()

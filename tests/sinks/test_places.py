@@ -151,6 +151,9 @@ def test_a_path_that_means_two_places_is_refused(hadoop: Any, folder: Path) -> N
     ab.sinks.parquet(f"file://{folder}", app="rows", via="spark")(rows, 0)
     assert sorted(pq.read_table(folder)["id"].to_pylist()) == [0, 1, 2]
     assert places.path_problem(hadoop, "s3://bucket/pairs") is None
+    for make in (ab.sinks.parquet, ab.sinks.delta):
+        with pytest.raises(InvalidCall, match=r"a%20d' has a %, which the driver reads as"):
+            make(f"file://{folder}/a%20d", app="rows", via="spark")(rows, 0)
     assert "hdfs://namenode:8020/.../pairs" in str(places.path_problem(hadoop, "pairs"))
 
 

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.flow.delivery import Progress
+from anabranch.spark.carriage import inside
 from anabranch.spark.sinks.places import absolute_path, path_problem, refuse_lost, rows_in
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
 if TYPE_CHECKING:
     from pyarrow import fs
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["ParquetFolder"]
 
@@ -46,6 +47,18 @@ class ParquetFolder(Target):
     def place_problem(self, spark: SparkSession) -> str | None:
         return path_problem(spark, self.place)
 
+    def driver_loss(self, frame: DataFrame) -> str | None:
+        from pyspark.sql.types import DayTimeIntervalType, YearMonthIntervalType
+
+        intervals = (DayTimeIntervalType, YearMonthIntervalType)
+        for field in frame.schema:
+            if any(isinstance(part, intervals) for part in inside(field.dataType)):
+                return (
+                    f"column {field.name!r} is {field.dataType.simpleString()}, and Spark takes "
+                    "intervals in the driver's files for numbers: cast it, or use via='spark'"
+                )
+        return None
+
 
 class _Folder(Writer):
     def __init__(self, place: str, batch: Batch) -> None:
@@ -63,6 +76,8 @@ class _Folder(Writer):
             self.done = Progress.noted(note["batch"], note["query"])
             self.columns = note["columns"]
             self._move(note["batch"], note["files"])
+        else:
+            self.columns = self._columns_of_others()
 
     def write(self, columns: Mapping[str, str]) -> None:
         batch = self.batch
@@ -86,6 +101,20 @@ class _Folder(Writer):
         self._move(batch.number, sorted(names))
         for path in self._listed(self.notes, ".json")[:-1]:
             self.files.delete_file(path)
+
+    def _columns_of_others(self) -> Mapping[str, str] | None:
+        """The columns that another app has given the folder, by the newest note; None if none."""
+        from pyarrow import fs
+
+        found = self.files.get_file_info(fs.FileSelector(f"{self.root}/{_NOTES}", recursive=True))
+        notes = [info for info in found if info.path.endswith(".json")]
+        for info in sorted(notes, key=lambda info: info.mtime_ns or 0, reverse=True):
+            try:
+                columns: Mapping[str, str] = _checked(info.path, self._read(info.path))["columns"]
+            except FileNotFoundError:
+                continue  # its app has just written a newer one
+            return columns
+        return None
 
     def _write_by_spark(self, place: str) -> None:
         """With instants as the driver's files have them, not in the 96 bits of old Hive."""

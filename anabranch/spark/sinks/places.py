@@ -36,7 +36,14 @@ def path_problem(spark: Any, path: str) -> str | None:
 
     Rows would go to both, by the size of their batch, and each would have progress of its own.
     """
-    default = None if _has_scheme(path) else _default_filesystem(spark)
+    if _has_scheme(path):
+        if "%" not in path:
+            return None
+        return (
+            f"path={path!r} has a %, which the driver reads as the begin of an escape and Spark as "
+            "it stands: name a folder without one, or a local one without a scheme"
+        )
+    default = _default_filesystem(spark)
     if default is None or default.startswith("file:"):
         return None
     if default.startswith("dbfs:") and path.startswith("/Volumes/"):

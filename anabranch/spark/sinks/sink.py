@@ -122,6 +122,10 @@ class Target(ABC):
         """Why the place is not the same one for the driver and for Spark; None if it is."""
         return None
 
+    def driver_loss(self, frame: DataFrame) -> str | None:
+        """What of these rows would be another value if they went through the driver, or None."""
+        return None
+
     def elsewhere(self, batch: Batch) -> Progress | None:
         """What the way that the batch does not take finds of its app; None if nothing."""
         return None
@@ -165,7 +169,9 @@ class Sink:
         target, query = self.target, query_of(frame)
         planned = planned_of(frame, query, number)
         before, self._called = self._called, number
-        way = self._way(frame.sparkSession)
+        refuse_alike(target.verb, frame)
+        lost = None if self.via == SPARK else target.driver_loss(frame)
+        way = self._way(frame.sparkSession, lost)
         with consumed(target.shaped(frame), way, self.small) as (kept, table, rows):
             mark = offsets_mark(planned) if planned else f"rows={rows}"
             batch = Batch(self.app, number, query, kept, table, rows, mark)
@@ -199,21 +205,34 @@ class Sink:
             )
         batch.reached("was there already")
 
-    def _way(self, spark: SparkSession) -> str | None:
+    def _way(self, spark: SparkSession, lost: str | None = None) -> str | None:
         """How rows travel; None if their number is to decide."""
         split = self.target.place_problem(spark)
         if split:
             raise InvalidCall(self.target.verb, [split])
-        no_driver = None if self.via == SPARK else self.target.driver_problem()
+        no_driver = None if self.via == SPARK else self.target.driver_problem() or lost
         no_spark = None if self.via == DRIVER else self.target.spark_problem(spark)
         if self.via is None:
             if no_driver and no_spark:
-                raise InvalidCall(self.target.verb, [no_driver, no_spark])
+                raise InvalidCall(self.target.verb, list(dict.fromkeys([no_driver, no_spark])))
             return DRIVER if no_spark else SPARK if no_driver else None
         problem = no_driver or no_spark
         if problem:
             raise InvalidCall(self.target.verb, [f"via={self.via!r}: {problem}"])
         return self.via
+
+
+def refuse_alike(verb: str, frame: DataFrame) -> None:
+    """Raise for columns of one name: targets that take them cannot be read by Spark afterwards."""
+    spelt: dict[str, list[str]] = {}
+    for name in frame.columns:
+        spelt.setdefault(name.lower(), []).append(name)
+    alike = [names for names in spelt.values() if len(names) > 1]
+    if alike and frame.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true":
+        alike = [names for names in alike if len(set(names)) < len(names)]
+    if alike:
+        problems = [f"columns {', '.join(map(repr, names))} have one name" for names in alike]
+        raise InvalidCall(verb, [f"{problem}: rename all but one" for problem in problems])
 
 
 @contextmanager
