@@ -243,9 +243,8 @@ def _wanted(type_: str, op: str, value: Any) -> str | None:
     if type_ == "boolean":
         good = isinstance(value, bool) and op in ("==", "!=")
         return None if good else "True or False, by == or !="
-    good = is_number(value) and not (
-        isinstance(value, Integral) and not _LEAST_INT <= value < -_LEAST_INT
-    )
+    fits = not isinstance(value, Integral) or _LEAST_INT <= int(value) < -_LEAST_INT
+    good = is_number(value) and fits
     return None if good else "a finite number, and a whole one of 64 bits at most"
 
 
