@@ -248,11 +248,18 @@ def _rates(table: pd.DataFrame, problems: list[str]) -> np.ndarray:
 
 
 def _homes(houses: pd.DataFrame, problems: list[str]) -> tuple[Any, list[Any], np.ndarray]:
-    twice = houses["source"][houses["source"].duplicated()].unique()
-    if len(twice):
-        problems.append(f"sources on several devices: {listed(twice)}: give each source one")
     if missing := int(houses["source"].isna().sum()):
         problems.append(f"{missing} rows of sources name no source: leave them out")
+        houses = houses[houses["source"].notna()]
+    apart = houses.drop_duplicates()["source"]
+    several = apart[apart.duplicated()].unique()
+    if len(several):
+        problems.append(f"sources on several devices: {listed(several)}: give each source one")
+    again = houses["source"].duplicated()
+    twice = houses["source"][again & ~houses["source"].isin(several)].unique()
+    if len(twice):
+        problems.append(f"sources listed twice: {listed(twice)}: give each source one row")
+    houses = houses[~again]  # with the first home, all else can be checked
     homeless = houses["source"][houses["device"].isna()]
     if len(homeless):
         problems.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from csv import Error as CsvError
 from csv import reader
 from numbers import Number
 from pathlib import Path, PurePath
@@ -141,8 +142,10 @@ def read_file(path: Any, name: str, problems: list[str]) -> pa.Table | None:
     try:
         tables = [_read_part(part, path.suffix) for part in parts]
         return pa.concat_tables(tables, promote_options="permissive")
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeError, CsvError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if path.suffix == ".csv" and not isinstance(error, OSError):
+            reason += "; save it as UTF-8"
         problems.append(f"{name}: cannot read {path} as {path.suffix[1:]}: {reason}")
         return None
 
@@ -152,7 +155,7 @@ def _read_part(path: Path, suffix: str) -> pa.Table:
         from pyarrow import csv
 
         # CSV has no types: an id is what is written, 007 or NA too, and only nothing is nothing.
-        with path.open(newline="", encoding="utf-8") as lines:
+        with path.open(newline="", encoding="utf-8-sig") as lines:  # Arrow skips the mark, too
             names = next(reader(lines), [])
         options = csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),

@@ -222,6 +222,29 @@ def test_wrong_options_are_refused_in_a_sentence(
         assert "cost" not in run.output.splitlines()[0]  # nothing is planned and then refused
 
 
+def test_a_file_that_is_no_text_in_utf_8_is_named(
+    app: typer.Typer, views: Path, tmp_path: Path
+) -> None:
+    text = "view,input,rate\nM\u00fcller,p,2\n"
+    contents = {"latin": text.encode("latin-1"), "sixteen": text.encode("utf-16")}
+    contents["binary"] = bytes(range(256)) * 9
+    contents["late"] = b"view,input,rate\n" + b"a,b,1\n" * 9_000 + b"M\xfcller,p,2\n"
+    for name, content in contents.items():
+        path = tmp_path / f"{name}.csv"
+        path.write_bytes(content)
+        for table, options in ((path, ()), (views, ("--replan", str(path)))):
+            words = ["place", str(table), "--sources", "own", *options]
+            run = CliRunner().invoke(app, words)
+            assert run.exit_code == 2 and isinstance(run.exception, SystemExit), (name, run.output)
+            assert f"cannot read {path} as csv: " in run.output
+            assert run.output.endswith("; save it as UTF-8\n")
+    marked = tmp_path / "marked.csv"  # as some spreadsheets write it
+    marked.write_bytes("view,input,rate\n007,p,2\n".encode("utf-8-sig"))
+    words = ["place", str(marked), "--sources", "own", "--explain", "007"]
+    run = CliRunner().invoke(app, words)
+    assert run.exit_code == 0 and "007 runs on p" in run.output
+
+
 def test_all_problems_are_told_at_once(app: typer.Typer, views: Path) -> None:
     """Those of the options' form, and those that only the tables show."""
     wrong = "--upload-cost zoe=1 --capacity zed=1 --load foo=2 --reader bar=cloud --pin baz=cloud"

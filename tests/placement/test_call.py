@@ -195,6 +195,16 @@ def test_shapes_that_cannot_be() -> None:
     assert "views with no input: 'a'" in refused([("a", None, 1)], {"s": "S"})
     assert "inputs is empty" in refused([], {"s": "S"})
     assert "on several devices: 's'" in refused([("a", "s", 1)], [("s", "S"), ("s", "T")])
+    rows, needed = [("p", "P"), ("p", "R"), ("q", "Q"), ("q", "Q")], [("a", "p", 1), ("a", "q", 1)]
+    with pytest.raises(ab.errors.InvalidCall) as error:
+        ab.place(needed, rows)
+    assert error.value.problems == (
+        "sources on several devices: 'p': give each source one",
+        "sources listed twice: 'q': give each source one row",
+    )
+    with pytest.raises(ab.errors.InvalidCall) as error:
+        ab.place(needed, [*rows[1:3], (None, "P"), (None, "Q")])
+    assert error.value.problems == ("2 rows of sources name no source: leave them out",)
     assert "without a device: 's'" in refused([("a", "s", 1)], {"s": None})
     assert "sources is missing" in refused([("a", "s", 1)])
     assert "no column 'rate'" in refused(pd.DataFrame({"view": [1], "input": [2]}), {2: "S"})
