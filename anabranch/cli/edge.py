@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -78,11 +79,38 @@ def enrol(
     from anabranch.edge.hub import Hub
 
     with _told():
-        for folder in Hub(hub).enrol(*devices):
+        made = Hub(hub)
+        if out is not None:
+            _refuse_out(out, devices)  # before anybody is let in, who then has no credentials
+        for folder in made.enrol(*devices):
             if out is not None:
-                out.mkdir(parents=True, exist_ok=True)
-                folder = Path(shutil.move(folder, out / folder.name))
+                try:
+                    folder = Path(shutil.move(folder, out / folder.name))
+                except OSError as error:
+                    raise AnabranchError(
+                        f"{folder.name} is enrolled, and {folder} cannot be moved to {out} "
+                        f"({error.strerror}): carry it from there"
+                    ) from None
             typer.echo(f"{folder.name}: credentials in {folder}")
+
+
+def _refuse_out(out: Path, devices: list[str]) -> None:
+    """Make a folder for credentials; raise if they cannot be put there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=out):
+            pass
+    except OSError as error:
+        raise AnabranchError(
+            f"--out: credentials cannot be put into {out} ({error.strerror}): name a folder, or "
+            "one that can be made"
+        ) from None
+    there = [str(out / name) for name in devices if (out / name).exists()]
+    if there:
+        raise AnabranchError(
+            f"--out: there is something at {', '.join(dict.fromkeys(there))}: move it away, or "
+            "name another folder"
+        )
 
 
 @edge.command()

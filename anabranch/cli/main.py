@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -132,6 +133,9 @@ def _tell_story(path: str, plot: str | None) -> None:
     log = PlanLog(path)
     entries, refused = log.entries(), log.refused()
     if not entries and not refused:
+        if _is_of_a_hub(path):
+            typer.echo("the log of placements is empty: views come when a query of ab.follow runs")
+            return
         raise InvalidCall(
             "story", [f"there is no plan log in {path}: give the directory named by control="]
         )
@@ -139,6 +143,16 @@ def _tell_story(path: str, plot: str | None) -> None:
         typer.echo(line)
     if plot is not None:
         log.draw(plot)
+
+
+def _is_of_a_hub(path: str) -> bool:
+    from anabranch.edge.hub import Hub
+
+    folder = Path(path).absolute()
+    try:
+        return Hub(folder.parent).control == folder
+    except AnabranchError:
+        return False
 
 
 news.register(app)

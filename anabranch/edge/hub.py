@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 
 from anabranch.edge.certificates import issue, make_authority
@@ -23,6 +25,7 @@ from anabranch.errors import AnabranchError
 
 __all__ = ["Hub"]
 
+_HOST = re.compile(r"(\*\.)?[A-Za-z0-9_]([\w-]*\w)?(\.\w([\w-]*\w)?)*", re.ASCII)
 _PAYLOAD = 8 << 20  # bytes of a message: an entry may hold many thousand views
 
 
@@ -46,14 +49,26 @@ class Hub:
     def create(cls, folder: str | os.PathLike[str], hosts: Sequence[str]) -> Hub:
         """Make a hub that devices reach under these host names or addresses."""
         made = Path(folder).absolute()
-        if made.exists() and any(made.iterdir()):
+        strange = [host for host in hosts if not _is_host(host)]
+        if strange or not hosts:
             raise AnabranchError(
-                f"there is something in {made} already, and a hub needs an empty folder"
+                "a host is a name or an address under which devices reach the hub, for example "
+                f"hub.example.com or 10.0.0.7, got {', '.join(map(repr, strange)) or 'none'}"
             )
         authority = made / "authority"
-        for path in (made, authority, made / "control"):
-            path.mkdir(parents=True, exist_ok=True)
-            path.chmod(0o700)
+        try:
+            if made.exists() and any(made.iterdir()):
+                raise AnabranchError(
+                    f"there is something in {made} already, and a hub needs an empty folder"
+                )
+            for path in (made, authority, made / "control"):
+                path.mkdir(parents=True, exist_ok=True)
+                path.chmod(0o700)
+        except OSError as error:
+            raise AnabranchError(
+                f"{made} cannot be made a hub ({error.strerror}): name a folder that is empty or "
+                "not there yet"
+            ) from None
         make_authority(authority)
         issue(authority, made / "server", "hub", hosts)
         _write(made / "users.json", {CLOUD: issue(authority, made / CLOUD, CLOUD)})
@@ -77,7 +92,7 @@ class Hub:
 
     def enrol(self, *names: str) -> list[Path]:
         """Let devices in, at once if the broker runs; the folders of their credentials."""
-        users = self._users()
+        users, names = self._users(), tuple(dict.fromkeys(names))
         known = [name for name in map(device_name, names) if name in users]
         if known:
             raise AnabranchError(
@@ -150,6 +165,24 @@ class Hub:
             for name, user in self._users().items()
         )
         _replace(self.folder / "users.conf", "users: [\n" + "".join(lines) + "]\n")
+
+
+def _is_host(host: str) -> bool:
+    """Whether a certificate can name a host so.
+
+    Examples
+    --------
+    >>> [_is_host(host) for host in ("hub-1.example.com", "10.0.0.7", "::1", "*.example.com")]
+    [True, True, True, True]
+    >>> [_is_host(host) for host in ("bad host!", "a,DNS:b", "10.0.0.700", "")]
+    [False, False, False, False]
+    """
+    try:
+        ip_address(host)
+        return True
+    except ValueError:
+        named = len(host) <= 253 and not host.replace(".", "").isdigit()
+        return named and bool(_HOST.fullmatch(host))
 
 
 def _write(path: Path, form: dict[str, str]) -> None:

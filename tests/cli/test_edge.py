@@ -41,6 +41,12 @@ def test_a_hub_from_init_to_revoke(tmp_path: Path) -> None:
         (["revoke", "{hub}", "alice"], "alice not enrolled"),
         (["enrol", "{hub}/nowhere", "bob"], "there is no hub in"),
         (["init", "{hub}"], "a hub needs an empty folder"),
+        (["init", "{hub}/users.json"], "users.json cannot be made a hub (Not a directory)"),
+        (["init", "{hub}/users.json/below"], "below cannot be made a hub (Not a directory)"),
+        (["init", "{hub}/new", "--host", "bad host!"], "reach the hub, for example hub.example"),
+        (["enrol", "{hub}", "ann", "--out", "{hub}/users.json"], "credentials cannot be put into"),
+        (["enrol", "{hub}", "ann", "--out", "/proc/nope"], "credentials cannot be put into"),
+        (["enrol", "{hub}", "bob", "--out", "{hub}/devices"], "there is something at"),
         (["serve", "{hub}", "--listen", "4222"], "listen must be ADDRESS:PORT"),
     ],
 )
@@ -48,7 +54,20 @@ def test_what_goes_wrong_is_one_line(tmp_path: Path, words: list[str], said: str
     Hub.create(tmp_path, ["localhost"]).enrol("bob")
     code, text = run(*(word.format(hub=tmp_path) for word in words))
     assert code == 2
-    assert said in text and "Traceback" not in text
+    assert said in " ".join(text.split()) and "Traceback" not in text
+    assert Hub(tmp_path).devices() == ["bob"]
+
+
+def test_a_device_that_is_named_twice_is_enrolled_once(tmp_path: Path) -> None:
+    Hub.create(tmp_path / "hub", ["localhost"])
+    code, text = run("enrol", tmp_path / "hub", "dave", "dave", "--out", tmp_path / "out")
+    assert (code, text) == (0, f"dave: credentials in {tmp_path / 'out' / 'dave'}\n")
+
+
+def test_the_story_of_a_new_hub_is_empty(tmp_path: Path) -> None:
+    hub = Hub.create(tmp_path, ["localhost"])
+    done = CliRunner().invoke(app, ["story", str(hub.control)])
+    assert done.exit_code == 0 and done.output.startswith("the log of placements is empty")
 
 
 def test_a_line_that_is_no_row_ends_the_agent(tmp_path: Path) -> None:
