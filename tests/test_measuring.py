@@ -65,7 +65,6 @@ OLDER = {
     "papers/vico/results/vico-9-beta50.json",
     "papers/vico/results/vico-9.json",
     "papers/vico/results/vico-growth.json",
-    "scripts/reliability/results/chaos.json",
     "scripts/reliability/results/fuzz.json",
     "scripts/reliability/results/soak.json",
 }
