@@ -254,7 +254,7 @@ def paragraph(found: dict[str, Any]) -> str:
         *(f"| {what} | {seen} | {due[name]:.0f} | {more} |" for what, seen, name, more in table),
         "",
         _moves(of["moved"], due["end"] / due["new"] - 1),
-        _payload(of["payload"], found["payload"]),
+        *([_payload(of["payload"], found["payload"])] if "payload" in found else []),
         f"In no {EVERY:g} s after the change were there fewer than {of['least']:.0f} rows a second"
         + (": no gap." if of["least"] > of["before"] / 2 else ": **there was a gap.**"),
         "Ratios are {}, {} and {}".format(*map(_ratio, of["ratios"].values()))

@@ -102,11 +102,11 @@ def test_another_run_of_figure_13_says_other_things() -> None:
     slow = replanned.paragraph({**found, "moves": late, "rows": {**found["rows"], "end": 1e9}})
     assert "the first 31 s after the change (goal: 30 s, **missed**), 0 within" in slow
     assert "| ? |" in slow and "nan" not in slow
-    heavy = {**found["payload"], "new": found["payload"]["new"] / 2}
-    assert "(goal: 5 %, **missed**)" in replanned.paragraph({**found, "payload": heavy})
-    assert "(goal: 5 %, met)" in replanned.paragraph(
-        {**found, "payload": dict.fromkeys(heavy, 1e9)}
-    )
+    for bytes_due, verdict in ((1.0, "**missed**"), (1e9, "met")):
+        due = dict.fromkeys(("stay", "end", "new"), bytes_due)
+        assert f"(goal: 5 %, {verdict})" in replanned.paragraph({**found, "payload": due})
+        none = replanned.paragraph({**found, "moves": late, "payload": due})
+        assert "Views moved until the end, so none were measured." in none
     assert "**No view moves**" in replanned.paragraph({**found, "moves": []})
     readings = [dict(one) for one in found["readings"]]
     for name in ("up_rows", "down_rows"):
