@@ -103,3 +103,13 @@ def test_a_benchmark_names_what_it_lacks_before_it_measures(
     named = said.partition("needs ")[2].partition(":")[0].split(", ")
     assert set(named) >= set(missing)
     assert said.endswith(f"pip install -e '.[{extra}]'") or set(named) > set(missing)
+
+
+def test_views_over_tables_are_decided_without_what_devices_have() -> None:
+    """Executors have numpy, pyarrow and Spark; msgpack is of the extra edge."""
+    code = (
+        "import sys; sys.modules['msgpack'] = None\n"
+        "import anabranch.predicates.deciding\n"
+        "assert 'anabranch.edge' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

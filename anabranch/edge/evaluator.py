@@ -14,7 +14,6 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from anabranch.edge.conditions import PairConditions, RowConditions
 from anabranch.edge.definitions import Definition, Stream, View, listed, read_view
 from anabranch.edge.directives import Directive, Hosted, read_directive, write_directive
 from anabranch.edge.held import Held
@@ -22,6 +21,7 @@ from anabranch.edge.ownership import LATEST, horizon, marks, owners
 from anabranch.edge.sections import Results, Section
 from anabranch.edge.versions import check_version
 from anabranch.errors import StateMismatch
+from anabranch.predicates.conditions import PairConditions, RowConditions
 
 __all__ = ["Evaluator"]
 

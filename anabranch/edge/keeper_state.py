@@ -8,12 +8,12 @@ from typing import Any
 
 from anabranch.calls import Check
 from anabranch.edge.book import Book
-from anabranch.edge.conditions import PairConditions, RowConditions
 from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.naming import key_problems
 from anabranch.edge.ownership import NOWHERE
 from anabranch.edge.placements import Entry
 from anabranch.errors import InvalidCall
+from anabranch.predicates.conditions import PairConditions, RowConditions
 
 __all__ = ["KeeperState"]
 

@@ -148,8 +148,9 @@ class Steering:
         offline
             Devices that are not there.
         """
-        before, self._homes = self._homes, dict(homes)
-        same = self._is_alike(list(views)) and self._homes == before
+        given, before = list(views), self._homes  # neither is taken over if one cannot be had
+        self._homes = dict(homes)
+        same = self._is_alike(given) and self._homes == before
         elapsed, self._now = 0.0 if self._now is None else max(now - self._now, 0.0), now
         if not self._views:
             self._switcher = None

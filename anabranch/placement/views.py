@@ -12,7 +12,6 @@ import pandas as pd
 import pyarrow as pa
 
 from anabranch.calls import MISSING, Check, Duration, is_names, microseconds
-from anabranch.edge.conditions import PairConditions, RowConditions, to_form
 from anabranch.edge.definitions import Definition, Stream
 from anabranch.edge.definitions import View as EdgeView
 from anabranch.edge.naming import key_problems
@@ -24,6 +23,7 @@ from anabranch.placement.graph import CLOUD_NAME
 from anabranch.placement.tables import listed
 from anabranch.placement.templates import Materialised, Template
 from anabranch.predicates import Either, Predicate, VectorMeasure
+from anabranch.predicates.conditions import PairConditions, comparison_problems, to_form
 
 __all__ = ["View", "Views", "as_list", "view", "wishes_of"]
 
@@ -317,7 +317,8 @@ def _form(name: str, where: Any, feeds: list[Feed]) -> Any:
         problem = "where over one feed is a list of comparisons, such as [('speed', '>=', 30)]"
         raise InvalidCall("view", [f"{problem}, got {where!r}"])
     form = None if comparisons is None else [list(one) for one in comparisons]
-    RowConditions(form, dict(feeds[0].columns))
+    if problems := comparison_problems(form or [], dict(feeds[0].columns)):
+        raise InvalidCall("view", problems)
     return None if form is None else [[*of, _plain(value)] for *of, value in form]
 
 

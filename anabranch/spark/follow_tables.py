@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from anabranch.calls import FLOATING, Check, describe
-from anabranch.edge.conditions import RowConditions
-from anabranch.errors import BadRow, InvalidCall
-from anabranch.flow.intake import Faults
-from anabranch.flow.process import freeze_imports
+from anabranch.calls import Check, describe
+from anabranch.errors import InvalidCall
 from anabranch.placement.feeds import Feed
 from anabranch.placement.views import Views
 from anabranch.predicates import same
+from anabranch.predicates.deciding import Deciding
 from anabranch.spark.correlate import correlate
 from anabranch.spark.frames import by_name, is_frame
 
@@ -138,7 +133,7 @@ def _of_one(spark: SparkSession, views: Views, feeds: Mapping[str, DataFrame]) -
         rows = sides[0]
         if definition.where:
             names = rows.columns
-            deciding = _Deciding(definition.where, dict(parts[0].columns), own.id, names)
+            deciding = Deciding(definition.where, dict(parts[0].columns), own.id, names)
             # mapInArrow takes a dot in a name for a field.
             plain = rows.toDF(*(f"c{k}" for k in range(len(names))))
             rows = plain.mapInArrow(deciding, plain.schema).toDF(*names)
@@ -161,35 +156,6 @@ def _of_one(spark: SparkSession, views: Views, feeds: Mapping[str, DataFrame]) -
         name = views.view.name
         raise InvalidCall("follow", [f"view {name!r}: {what}" for what in error.problems]) from None
     return pairs.withColumnRenamed(f"left_{own.view}", "view")
-
-
-@dataclass(frozen=True)
-class _Deciding:
-    """The rows that satisfy comparisons, as devices decide them; the function of a `mapInArrow`."""
-
-    where: list[Any]
-    columns: Mapping[str, str]
-    id: str
-    names: list[str]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_imports()
-        conditions = RowConditions(self.where, self.columns)
-        compared = dict.fromkeys(name for name, _, _ in self.where)
-        for batch in batches:
-            came = dict(zip(self.names, batch.columns, strict=True))
-            faults = Faults("row", came[self.id], drop=True)
-            for name in compared:
-                column = came[name]
-                faults.where(column.is_null(), f"{name!r} is null")
-                if self.columns[name] in FLOATING:
-                    faults.where(pc.invert(pc.is_finite(column)), f"{name!r} is not finite")
-            if faults.count:
-                raise BadRow(
-                    f"{'; '.join(faults.problems)}; repair the input, or filter such rows out"
-                )
-            values = {n: came[n].to_numpy(zero_copy_only=False) for n in compared}
-            yield batch.take(pa.array(conditions.decide(values, batch.num_rows)))
 
 
 def _sampled(part: Feed, table: DataFrame, own: _Own) -> DataFrame:

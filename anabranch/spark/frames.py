@@ -27,6 +27,7 @@ __all__ = [
     "column_types",
     "condition",
     "hashable",
+    "is_case_sensitive",
     "is_frame",
     "kind_of",
     "quietly",
@@ -178,9 +179,14 @@ def column_types(frame: DataFrame) -> Columns:
     >>> column_types(spark.range(1))
     {'id': 'bigint'}
     """
-    sensitive = frame.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
     fields = [(field.name, field.dataType.simpleString()) for field in frame.schema]
-    return Columns(fields, sensitive)
+    return Columns(fields, is_case_sensitive(frame))
+
+
+def is_case_sensitive(frame: DataFrame) -> bool:
+    """Whether Spark tells upper from lower case in the names of columns."""
+    said: str = frame.sparkSession.conf.get("spark.sql.caseSensitive", "false") or "false"
+    return said.lower() == "true"
 
 
 JSON_FORM = {

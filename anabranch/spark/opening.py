@@ -22,6 +22,8 @@ __all__ = ["OfEach", "lists_of_each", "of_each", "opened"]
 
 # Functions whose values, and the seeds in their names, are others after a restart.
 _DRAWN = re.compile(r"\b(rand|randn|randstr|uniform|uuid|shuffle)\(")
+# How long a window of Spark is, and how long after it the next one begins.
+_WINDOW = re.compile(r"\bwindow\(.*?, '([^']+)', '([^']+)', '[^']*'\)")
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,13 @@ class _Opening:
                 return True
         # By its text alone one lambda is not told from another, and a column of a view or of a
         # frame with an alias has that in its text.
-        both = [self.frame.select(one) for one in (column, known)]
+        from pyspark.errors import PySparkException
+
+        try:
+            with quietly():
+                both = [self.frame.select(one) for one in (column, known)]
+        except PySparkException:  # several columns have the name
+            return False
         return both[0].sameSemantics(both[1])
 
     def _demand_one_row(self, column: Column) -> None:
@@ -222,15 +230,20 @@ class _Opening:
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
 
+        # Windows that overlap Spark takes everywhere, and makes rows of them.
+        size = _WINDOW.search(str(column))
+        several = size is not None and size[1] != size[2]
         try:
             with quietly():
                 _ = self.frame.select("*", F.struct(column)).schema
         except PySparkException:
+            several = True
+        if several:
             problem = (
                 f"{column!r} makes several rows of one: explode before the call, and give each "
                 "row an id of its own"
             )
-            raise InvalidCall("a column", [problem]) from None
+            raise InvalidCall("a column", [problem])
 
 
 def _name_of(frame: DataFrame, column: Column) -> str | None:

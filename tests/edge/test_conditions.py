@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.edge.conditions import PairConditions, RowConditions, predicate_of, to_form
 from anabranch.errors import InvalidCall
+from anabranch.predicates.conditions import PairConditions, RowConditions, predicate_of, to_form
 from anabranch.testing import InProcess
 
 TYPES = {
@@ -157,8 +157,18 @@ def test_single_rows_are_compared(limit: int, op: str) -> None:
     ],
 )
 def test_conditions_on_rows_are_checked(form: list[Any], words: str) -> None:
+    feed = ab.feed("gps", by="user", columns=TYPES)
     with pytest.raises(InvalidCall, match=words):
-        RowConditions(form, TYPES)
+        ab.view("v", {feed: None}, where=form)
+
+
+def test_a_stored_view_may_have_any_constant() -> None:
+    """It was taken once, and a device that refused it would stop."""
+    found = RowConditions([["b", "==", 1], ["x", "<", math.inf], ["i", ">=", True]], TYPES)
+    columns = {"b": np.array([True]), "x": np.array([2.0]), "i": np.array([1], np.int32)}
+    assert found.decide(columns, 1).tolist() == [0]
+    with pytest.raises(InvalidCall, match="there is no column 'y'"):
+        RowConditions([["y", ">", 3]], TYPES)
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,8 @@ def test_figure_13_is_told_of_what_was_put_and_found() -> None:
     """
     rates = [30.0] * 20 + [90.0] * 8 + [70.0] * 3 + [50.0] * 9 + [0.0]
     rows = [0.0, *np.cumsum(2 * np.array(rates)).tolist()]
-    readings = [{"at": 2.0 * k, "up_rows": r / 2, "down_rows": r / 2} for k, r in enumerate(rows)]
+    names = ("up_rows", "down_rows", "up_payload", "down_payload")
+    readings = [{"at": 2.0 * k, **dict.fromkeys(names, r / 2)} for k, r in enumerate(rows)]
     plans = {"before": 30, "stay": 90, "after 30 s": 60, "end": 50, "new": 50}
     found = {
         "change": 40.0,

@@ -100,6 +100,9 @@ def test_a_folder_has_the_same_columns_from_every_app(spark: Any, tmp_path: Path
     other(numbers, 0)
     other(numbers, 1)
     assert spark.read.parquet(out).count() == 6
+    for name in ("a.json", "b.json"):  # as a note is called
+        ab.sinks.parquet(out, app=name)(numbers, 0)
+    assert spark.read.parquet(out).count() == 10
 
 
 def test_columns_of_one_name_are_refused(spark: Any, tmp_path: Path) -> None:

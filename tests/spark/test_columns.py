@@ -208,15 +208,19 @@ def test_a_column_of_a_view_or_an_alias_is_that_column(spark: Any) -> None:
 def test_a_column_that_makes_several_rows_is_rejected(spark: Any) -> None:
     rows = spark.sql(ROWS).selectExpr("payload.v AS v", "payload.x AS x", "at AS ts", "id")
     many = F.explode("v").alias("e")
+    overlapping = F.window("ts", "9 seconds", "3 seconds").start.alias("w")
     calls = [
         lambda: ab.correlate(rows, rows, where=ab.same("x"), window="1 s", keep=[many]),
         lambda: ab.dedupe(rows, where=ab.within(F.explode("v"), 0), window="1 s"),
         lambda: ab.nearest(rows, rows, by="v", k=1, window="1 s", id=(many, "id")),
         lambda: ab.assemble(rows, key=many, close=ab.close.gap("1 s")),
+        lambda: ab.assemble(rows, key=overlapping, close=ab.close.gap("1 s")),
     ]
     for call in calls:
         with pytest.raises(InvalidCall, match="several rows of one: explode before the call"):
             call()
+    hours = F.window("ts", "1 hour").start.alias("hour")  # of which each row has one
+    assert ab.assemble(rows, key=hours, close=ab.close.gap("1 hour")).count() == 1
 
 
 def test_names_are_found_as_spark_finds_them(spark: Any) -> None:

@@ -107,7 +107,8 @@ class _Folder(Writer):
         from pyarrow import fs
 
         found = self.files.get_file_info(fs.FileSelector(f"{self.root}/{_NOTES}", recursive=True))
-        notes = [info for info in found if info.path.endswith(".json")]
+        # A name of an app, and so of a folder, may end like a note's.
+        notes = [info for info in found if info.is_file and info.path.endswith(".json")]
         for info in sorted(notes, key=lambda info: info.mtime_ns or 0, reverse=True):
             try:
                 columns: Mapping[str, str] = _checked(info.path, self._read(info.path))["columns"]

@@ -29,7 +29,7 @@ from anabranch.flow.delivery import (
 )
 from anabranch.flow.zones import in_utc
 from anabranch.spark.checkpoint import Checkpoint
-from anabranch.spark.frames import kind_of
+from anabranch.spark.frames import is_case_sensitive, kind_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -228,7 +228,7 @@ def refuse_alike(verb: str, frame: DataFrame) -> None:
     for name in frame.columns:
         spelt.setdefault(name.lower(), []).append(name)
     alike = [names for names in spelt.values() if len(names) > 1]
-    if alike and frame.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true":
+    if alike and is_case_sensitive(frame):
         alike = [names for names in alike if len(set(names)) < len(names)]
     if alike:
         problems = [f"columns {', '.join(map(repr, names))} have one name" for names in alike]

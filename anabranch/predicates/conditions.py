@@ -21,7 +21,13 @@ from anabranch.predicates.measures import VectorMeasure
 from anabranch.predicates.terms import Compared, Either, Negated, Predicate, Term, together
 from anabranch.predicates.values import Differs, Same, Within
 
-__all__ = ["PairConditions", "RowConditions", "predicate_of", "to_form"]
+__all__ = [
+    "PairConditions",
+    "RowConditions",
+    "comparison_problems",
+    "predicate_of",
+    "to_form",
+]
 
 _MEASURES = ("euclidean", "cosine", "dot", "manhattan")
 _SHIPPED = "euclidean, cosine, dot, manhattan, within, same, differs, and these with &, | and ~"
@@ -211,18 +217,10 @@ class RowConditions:
         self._terms = form or []
         check = Check()
         for name, op, value in self._terms:
-            if not isinstance(name, str) or name not in columns:
-                known = ", ".join(columns) or "nothing"
-                check.say(f"where: there is no column {name!r}; the feed has {known}")
-            elif not isinstance(op, str) or op not in _ORDERS:
-                check.say(f"where: {op!r} is no comparison; there are {', '.join(_ORDERS)}")
-            elif columns[name].startswith("array"):
-                check.say(f"where: column {name!r} is {columns[name]}, which has no order")
-            elif wanted := _wanted(columns[name], op, value):
-                check.say(
-                    f"where: column {name!r} is {columns[name]}, compared with {value!r} by {op}; "
-                    f"it is compared with {wanted}"
-                )
+            if problem := _unknown(name, op, columns):
+                check.say(problem)
+            elif isinstance(value, str) != (columns[name] == "string"):
+                check.say(f"where: column {name!r} is {columns[name]}, compared with {value!r}")
         check.refuse("view")
 
     def decide(self, columns: Columns, rows: int) -> np.ndarray:
@@ -234,6 +232,39 @@ class RowConditions:
                 column = column.astype(np.float64)
             good &= _ORDERS[op](column, value)
         return np.flatnonzero(good)
+
+
+def comparison_problems(form: list[Any], columns: Mapping[str, str]) -> list[str]:
+    """What is wrong with comparisons of a new view: constants too, of which a stored one has any.
+
+    Examples
+    --------
+    >>> comparison_problems([["x", ">=", 3], ["x", "<", True]], {"x": "double"})
+    ["where: column 'x' is double, compared with True by <; it is compared with a finite number, \
+and a whole one of 64 bits at most"]
+    """
+    problems = []
+    for name, op, value in form:
+        if problem := _unknown(name, op, columns):
+            problems.append(problem)
+        elif wanted := _wanted(columns[name], op, value):
+            problems.append(
+                f"where: column {name!r} is {columns[name]}, compared with {value!r} by {op}; "
+                f"it is compared with {wanted}"
+            )
+    return problems
+
+
+def _unknown(name: Any, op: Any, columns: Mapping[str, str]) -> str | None:
+    """A column or a comparison that there is not."""
+    if not isinstance(name, str) or name not in columns:
+        known = ", ".join(columns) or "nothing"
+        return f"where: there is no column {name!r}; the feed has {known}"
+    if not isinstance(op, str) or op not in _ORDERS:
+        return f"where: {op!r} is no comparison; there are {', '.join(_ORDERS)}"
+    if columns[name].startswith("array"):
+        return f"where: column {name!r} is {columns[name]}, which has no order"
+    return None
 
 
 def _wanted(type_: str, op: str, value: Any) -> str | None:
