@@ -66,7 +66,6 @@ OLDER = {
     "papers/vico/results/vico-9.json",
     "papers/vico/results/vico-growth.json",
     "scripts/reliability/results/fuzz.json",
-    "scripts/reliability/results/soak.json",
 }
 
 
