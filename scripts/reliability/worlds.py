@@ -25,7 +25,12 @@ from tests.edge.world import World
 
 __all__ = ["code_hash", "lived", "main", "missing", "run"]
 
-_CODE = ("anabranch/edge/*.py", "tests/edge/world.py", "tests/edge/twin.py")
+_CODE = (
+    "anabranch/edge/*.py",
+    "anabranch/predicates/conditions.py",
+    "tests/edge/world.py",
+    "tests/edge/twin.py",
+)
 _AT_ONCE = 250  # worlds that are lived between two looks at the report
 
 Range = tuple[int, int]  # seeds, without the last
